@@ -1,0 +1,313 @@
+//! Names that parse. Each refuses what cannot be a name of its kind, and derives nothing from the environment.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::sha256;
+
+/// Why a text is not a name of the asked kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{value:?} is not a {kind}: {rule}")]
+#[non_exhaustive]
+pub struct NameError {
+    /// What the text should have been, such as `partition id`.
+    pub kind: &'static str,
+    /// What was given.
+    pub value: String,
+    /// The rule it breaks.
+    pub rule: &'static str,
+}
+
+/// Declares a newtype over `String` whose only way in is one check.
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $kind:literal, $max:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// The most characters that it may have.
+            pub const MAX_LEN: usize = $max;
+
+            /// Parses `text`.
+            ///
+            /// # Errors
+            ///
+            /// [`NameError`] names the rule that `text` breaks.
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let value = text.into();
+                let valid: fn(char) -> bool = $valid;
+                if value.is_empty() || value.len() > Self::MAX_LEN || !value.chars().all(valid) {
+                    return Err(NameError { kind: $kind, value, rule: $rule });
+                }
+                Ok(Self(value))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+
+            fn try_from(value: String) -> Result<Self, NameError> {
+                Self::new(value)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> Self {
+                name.0
+            }
+        }
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// The id of a partition at a V-IPU controller: 1 to 50 letters, digits, `-`, `_` and `.`.
+    ///
+    /// 50 characters is the limit that public reports of failing longer ids fit (EIDF FAQ: job names over 36 characters).
+    PartitionId, "partition id", 50, "1 to 50 letters, digits, '-', '_' or '.'",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+);
+name!(
+    /// The id of a V-IPU allocation: a set of agents that partitions draw from.
+    AllocationId, "allocation id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+);
+name!(
+    /// The id of a V-IPU cluster.
+    ClusterId, "cluster id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+);
+name!(
+    /// The id of a V-IPU agent, which is one IPU-Machine of four IPUs.
+    AgentId, "agent id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+);
+name!(
+    /// The name of a V-IPU controller in a list of several: its `host:port`.
+    ControllerName, "controller name", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+);
+name!(
+    /// The namespace of a job: a Kubernetes namespace, a Slurm cluster, or the user of a bare host.
+    Namespace, "namespace", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
+);
+name!(
+    /// The name of a job within its namespace.
+    JobName, "job name", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
+);
+name!(
+    /// What tells a job from an earlier one of the same name: a Kubernetes uid, a Slurm job id, a random id of a run.
+    JobUid, "job uid", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
+);
+
+/// Which job: namespace, name and uid. Two jobs of the same name, one after the other, differ in their uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct JobKey {
+    /// Where the name is unique.
+    pub namespace: Namespace,
+    /// The name that people use.
+    pub name: JobName,
+    /// What makes it unique over time.
+    pub uid: JobUid,
+}
+
+impl JobKey {
+    /// Parses the three parts.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] for the first part that breaks its rule.
+    ///
+    /// ```
+    /// let key = ipu_core::JobKey::new("default", "mnist-training", "beb81bbe-2309-494a-9e28-2a75a704be15")?;
+    /// assert_eq!(key.to_string(), "default/mnist-training");
+    /// # Ok::<(), ipu_core::NameError>(())
+    /// ```
+    pub fn new(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        uid: impl Into<String>,
+    ) -> Result<Self, NameError> {
+        Ok(Self {
+            namespace: Namespace::new(namespace)?,
+            name: JobName::new(name)?,
+            uid: JobUid::new(uid)?,
+        })
+    }
+
+    /// The id of the partition of instance `instance`: always the same for the same job and instance, so that a retry
+    /// finds what an earlier try made. A readable prefix, then 80 bits of SHA-256 over the length-prefixed parts.
+    ///
+    /// The documented form `p-<job>-<namespace>-<instance>` is not injective and grows with its parts; this one is
+    /// bounded by [`PartitionId::MAX_LEN`] and collides with a probability of 2^-80 per pair (the ledger refuses it then).
+    #[must_use]
+    pub fn partition_id(&self, instance: u32) -> PartitionId {
+        let mut text = String::new();
+        for part in [self.namespace.as_str(), self.name.as_str(), self.uid.as_str()] {
+            text.push_str(&format!("{}:{part}", part.len()));
+        }
+        text.push_str(&format!("#{instance}"));
+        let digest = base32(&sha256(text.as_bytes())[..10]);
+        let instance = instance.to_string();
+        // "p-" + name + "-" + instance + "-" + digest
+        let room = PartitionId::MAX_LEN - 4 - instance.len() - digest.len();
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        };
+        let name: String = self.name.as_str().chars().take(room).map(plain).collect();
+        PartitionId(format!("p-{}-{instance}-{digest}", name.trim_matches('-')))
+    }
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl PartitionId {
+    /// Whether the id has the form that [`JobKey::partition_id`] gives: `p-<name>-<instance>-<16 base-32 digits>`.
+    /// A partition of that form that no ledger knows may have been ours; any other certainly was not.
+    #[must_use]
+    pub fn is_derived(&self) -> bool {
+        let Some((rest, digest)) = self.0.strip_prefix("p-").and_then(|rest| rest.rsplit_once('-')) else {
+            return false;
+        };
+        let instance = rest.rsplit_once('-').map_or(rest, |(_, instance)| instance);
+        digest.len() == 16
+            && digest.bytes().all(|b| BASE32.contains(&b))
+            && !instance.is_empty()
+            && instance.bytes().all(|b| b.is_ascii_digit())
+    }
+}
+
+/// RFC 4648 base 32 in lower case: five bits a character, all of them valid in a partition id.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+fn base32(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in bytes {
+        bits = bits << 8 | u32::from(*byte);
+        count += 8;
+        while count >= 5 {
+            count -= 5;
+            text.push(char::from(BASE32[(bits >> count & 31) as usize]));
+        }
+    }
+    text
+}
+
+/// Who holds or asks for partitions: a kind of job (`IPUJob`, `SlurmJob`, `HostRun`, …) and which one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Owner {
+    /// The kind of the owner, in the words of the system that it lives in.
+    pub kind: String,
+    /// Which one.
+    pub job: JobKey,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(namespace: &str, name: &str, uid: &str) -> JobKey {
+        JobKey::new(namespace, name, uid).unwrap()
+    }
+
+    #[test]
+    fn a_partition_id_is_readable_and_stays_the_same_across_versions() {
+        let id = key(
+            "default",
+            "mnist-training",
+            "beb81bbe-2309-494a-9e28-2a75a704be15",
+        )
+        .partition_id(0);
+        assert!(id.as_str().starts_with("p-mnist-training-0-"), "{id}");
+        // Changing the derivation would orphan every partition of a running system.
+        assert_eq!(id.as_str(), "p-mnist-training-0-yxyf5xnew52l27nw");
+    }
+
+    #[test]
+    fn parts_that_join_to_the_same_text_give_different_ids() {
+        assert_ne!(
+            key("c", "a-b", "u").partition_id(0),
+            key("b-c", "a", "u").partition_id(0)
+        );
+        assert_ne!(
+            key("n", "a", "u").partition_id(1),
+            key("n", "a", "u").partition_id(11)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_derived_id_is_a_valid_id_of_the_derived_form(
+            namespace in "[!-.0-~]{1,253}", name in "[!-.0-~]{1,253}", uid in "[!-.0-~]{1,64}", instance: u32,
+        ) {
+            let id = key(&namespace, &name, &uid).partition_id(instance);
+            prop_assert_eq!(PartitionId::new(id.as_str()), Ok(id.clone()));
+            prop_assert!(id.is_derived(), "{}", id);
+        }
+
+        #[test]
+        fn a_job_never_shares_an_id_with_another(a in "[a-c]{1,3}", b in "[a-c]{1,3}", c in "[a-c]{1,3}", d in "[a-c]{1,3}", i in 0_u32..3, j in 0_u32..3) {
+            let (one, two) = (key(&a, &b, "u"), key(&c, &d, "u"));
+            prop_assert_eq!(one.partition_id(i) == two.partition_id(j), one == two && i == j);
+        }
+    }
+
+    #[test]
+    fn names_of_other_makers_are_not_taken_for_derived_ones() {
+        for other in [
+            "p64",
+            "slurm_10675",
+            "p-bert-poprun-64ipus-gc-dev-0",
+            "p--0-",
+            "training_partition",
+        ] {
+            assert!(!PartitionId::new(other).unwrap().is_derived(), "{other}");
+        }
+    }
+}

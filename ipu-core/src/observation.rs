@@ -1,0 +1,181 @@
+//! Everything that a decision about a job may look at, `now` included.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+use crate::ids::ControllerName;
+use crate::plan::JobStatus;
+use crate::reason::Reason;
+use crate::units::Timestamp;
+
+/// What is known of a job at one moment. It may already be out of date when it is read: effects are safe to repeat,
+/// and the next pass observes again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Observation {
+    /// The version of this form: [`Observation::FORMAT`].
+    pub format: u32,
+    /// When these facts were gathered.
+    pub now: Timestamp,
+    /// When the job was submitted.
+    pub submitted: Timestamp,
+    /// Whether the job's deletion was asked for.
+    #[serde(default)]
+    pub deleted: bool,
+    /// What the previous pass recorded; the default before the first.
+    #[serde(default)]
+    pub status: JobStatus,
+    /// The instances that have anything, in order of their index. Absent ones have nothing.
+    #[serde(default)]
+    pub instances: Vec<InstanceFacts>,
+}
+
+impl Observation {
+    /// The version of the form that this build writes and reads.
+    pub const FORMAT: u32 = 1;
+
+    /// A job that has just been submitted and has nothing yet.
+    #[must_use]
+    pub fn of_new_job(now: Timestamp) -> Self {
+        Self {
+            format: Self::FORMAT,
+            now,
+            submitted: now,
+            deleted: false,
+            status: JobStatus::default(),
+            instances: Vec::new(),
+        }
+    }
+}
+
+/// What exists of one instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InstanceFacts {
+    /// Which instance, from 0.
+    pub index: u32,
+    /// Its partition.
+    #[serde(default)]
+    pub partition: PartitionFacts,
+    /// Its launcher, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<ProcessFacts>,
+    /// Its workers that exist, in order of their index.
+    #[serde(default)]
+    pub workers: Vec<ProcessFacts>,
+}
+
+impl InstanceFacts {
+    /// Instance `index` with nothing.
+    #[must_use]
+    pub const fn nothing(index: u32) -> Self {
+        Self {
+            index,
+            partition: PartitionFacts::Absent,
+            launcher: None,
+            workers: Vec::new(),
+        }
+    }
+}
+
+/// What the ledger and the controller know of an instance's partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "state")]
+#[non_exhaustive]
+pub enum PartitionFacts {
+    /// Neither asked for nor there.
+    #[default]
+    Absent,
+    /// In the line.
+    Waiting {
+        /// Why.
+        reason: Reason,
+    },
+    /// Asked for, being made or being reset.
+    Pending {
+        /// The attempt that it is made ready for.
+        attempt: u32,
+    },
+    /// Ready, and fresh for this attempt.
+    Active {
+        /// The attempt that it was made or reset for.
+        attempt: u32,
+        /// Since when.
+        since: Timestamp,
+        /// The controller that holds it.
+        controller: ControllerName,
+    },
+    /// In error.
+    Failed {
+        /// The attempt that it was made or reset for.
+        attempt: u32,
+        /// What the controller says.
+        errors: Vec<String>,
+    },
+    /// Being given back.
+    Releasing,
+}
+
+/// What is known of one process: a worker or a launcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessFacts {
+    /// The worker's number within its instance, from 0; 0 for a launcher.
+    #[serde(default)]
+    pub index: u32,
+    /// The attempt that it was started for.
+    pub attempt: u32,
+    /// How far it is.
+    #[serde(flatten)]
+    pub phase: ProcessPhase,
+}
+
+/// How far a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "phase")]
+#[non_exhaustive]
+pub enum ProcessPhase {
+    /// Created, not yet running and ready (being scheduled, its image being pulled).
+    Starting {
+        /// Since when it could have started; image pulls do not count.
+        since: Timestamp,
+    },
+    /// Running and ready.
+    Running {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Told to stop; not gone yet.
+    Stopping,
+    /// Ended.
+    Exited {
+        /// How.
+        exit: Exit,
+        /// When.
+        at: Timestamp,
+        /// The end of its output, at most 2 KiB.
+        #[serde(default)]
+        last_lines: String,
+    },
+    /// Gone without an exit code: evicted, deleted by hand, its host lost.
+    Lost {
+        /// Since when.
+        at: Timestamp,
+        /// What is known of the cause.
+        cause: String,
+    },
+}
+
+impl ProcessPhase {
+    /// Whether the process may still be using the partition.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        match self {
+            Self::Starting { .. } | Self::Running { .. } | Self::Stopping => true,
+            Self::Exited { .. } | Self::Lost { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Why something is as it is: a code for machines, numbers, and one sentence for people. The same value reaches the
+//! status, events, logs, the command line and metric labels.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reason {
+    /// A stable code in UpperCamelCase, such as `NotEnoughFree`; safe as a metric label.
+    pub code: String,
+    /// The numbers of the sentence, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, u64>,
+    /// One sentence, without a full stop.
+    pub message: String,
+}
+
+impl Reason {
+    /// A reason without numbers.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            numbers: BTreeMap::new(),
+            message: message.into(),
+        }
+    }
+
+    /// The same reason with the number `name`.
+    #[must_use]
+    pub fn with(mut self, name: &str, number: impl Into<u64>) -> Self {
+        self.numbers.insert(name.into(), number.into());
+        self
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}

@@ -1,0 +1,213 @@
+//! Quantities that parse: a count of IPUs is a power of two, a time is milliseconds since the Unix epoch.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+
+/// A number of IPUs that a partition can have: a power of two from 1 to [`IpuCount::MAX`].
+///
+/// Source: partition sizes are powers of two (V-IPU user guide, "Partitions").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct IpuCount(u32);
+
+impl IpuCount {
+    /// The largest partition that any documented system could form: 1,024 racks of 64 IPUs (IPU-POD64 data sheet).
+    pub const MAX: Self = Self(65_536);
+    /// One IPU, the smallest partition.
+    pub const ONE: Self = Self(1);
+    /// The IPUs of one link domain, the largest block that a partition takes without crossing a GW-link.
+    pub const LINK_DOMAIN: Self = Self(64);
+
+    /// The count as a number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The exponent k of 2^k.
+    #[must_use]
+    pub const fn order(self) -> u32 {
+        self.0.trailing_zeros()
+    }
+
+    /// The count 2^`order`, if it is at most [`IpuCount::MAX`].
+    #[must_use]
+    pub const fn from_order(order: u32) -> Option<Self> {
+        if order <= Self::MAX.order() {
+            Some(Self(1 << order))
+        } else {
+            None
+        }
+    }
+}
+
+/// Why a number is not a count of IPUs of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IpuCountError {
+    /// Not a power of two.
+    #[error("{value} is not a power of two from 1 to {}; the next one up is {next}", IpuCount::MAX.get())]
+    NotAPowerOfTwo {
+        /// What was given.
+        value: u64,
+        /// The smallest valid count that is at least `value` (the largest one if there is none).
+        next: u32,
+    },
+    /// Not a number at all.
+    #[error("{text:?} is not a whole number")]
+    NotANumber {
+        /// What was given.
+        text: String,
+    },
+}
+
+impl TryFrom<u32> for IpuCount {
+    type Error = IpuCountError;
+
+    fn try_from(value: u32) -> Result<Self, Self::Error> {
+        if value.is_power_of_two() && value <= Self::MAX.0 {
+            return Ok(Self(value));
+        }
+        let next = value
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
+            .min(Self::MAX.0);
+        Err(IpuCountError::NotAPowerOfTwo {
+            value: u64::from(value),
+            next,
+        })
+    }
+}
+
+impl From<IpuCount> for u32 {
+    fn from(count: IpuCount) -> Self {
+        count.0
+    }
+}
+
+impl FromStr for IpuCount {
+    type Err = IpuCountError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim().parse::<u32>() {
+            Ok(value) => Self::try_from(value),
+            Err(_) => Err(IpuCountError::NotANumber { text: text.into() }),
+        }
+    }
+}
+
+impl fmt::Display for IpuCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A moment: milliseconds since the Unix epoch. The core never reads a clock; the shell passes `now` in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The moment `millis` milliseconds after the Unix epoch.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is later (clocks step back).
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `duration` later; the last representable one if there is none.
+    #[must_use]
+    pub const fn plus(self, duration: Duration) -> Self {
+        let millis = duration.as_millis();
+        if millis > (u64::MAX - self.0) as u128 {
+            Self(u64::MAX)
+        } else {
+            Self(self.0 + millis as u64)
+        }
+    }
+}
+
+/// `Duration` as a whole number of milliseconds, for `#[serde(with = "crate::units::millis")]`.
+pub(crate) mod millis {
+    use core::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[allow(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde asks for"
+    )]
+    pub(crate) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+
+    /// The same for an optional duration.
+    pub(crate) mod option {
+        use core::time::Duration;
+
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+        pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+            value
+                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+                .serialize(to)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_powers_of_two_up_to_the_maximum_are_counts() {
+        for value in 0..=200_000_u32 {
+            let valid = value.count_ones() == 1 && value <= 65_536;
+            assert_eq!(IpuCount::try_from(value).is_ok(), valid, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_refused_count_names_the_next_valid_one() {
+        let error = "3".parse::<IpuCount>().unwrap_err();
+        assert_eq!(
+            std::format!("{error}"),
+            "3 is not a power of two from 1 to 65536; the next one up is 4"
+        );
+        assert!("three".parse::<IpuCount>().is_err());
+    }
+
+    #[test]
+    fn time_never_underflows_or_overflows() {
+        let (early, late) = (Timestamp::from_millis(5), Timestamp::from_millis(u64::MAX - 1));
+        assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(
+            late.plus(Duration::from_secs(9)),
+            Timestamp::from_millis(u64::MAX)
+        );
+    }
+}

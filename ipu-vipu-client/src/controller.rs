@@ -1,0 +1,129 @@
+//! The one trait through which everything reaches a V-IPU controller, in the words of [`ipu_core`].
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use ipu_core::{
+    AgentId, AllocationId, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState, Timestamp,
+};
+
+use crate::error::VipuError;
+
+/// A partition to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatePartition {
+    /// The id that it is to have.
+    pub id: PartitionId,
+    /// What it is to be made of.
+    pub spec: PartitionSpec,
+    /// Which IPUs, in routing order; empty leaves the choice to the controller.
+    pub ipus: Vec<IpuPlace>,
+}
+
+/// The status of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// Which partition.
+    pub id: PartitionId,
+    /// What one may do with it.
+    pub state: PartitionState,
+    /// How often the controller tries to repair a failed partition by itself.
+    pub max_auto_resets: u32,
+    /// How often it has tried.
+    pub auto_resets: u32,
+    /// When it last tried.
+    pub last_auto_reset: Option<Timestamp>,
+}
+
+/// What Poplar's IPUoF client needs to reach the devices of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpuofConfig {
+    /// Whether Poplar may pick devices of any aligned size.
+    pub reconfigurable: bool,
+    /// One entry for each graph compilation domain asked for, in order.
+    pub gcds: Vec<GcdConfig>,
+    /// The version of the IPUoF servers.
+    pub server_version: String,
+}
+
+/// The devices of one graph compilation domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcdConfig {
+    /// The devices, in order of their id.
+    pub devices: Vec<IpuofDevice>,
+    /// Facts such as `GCD Id`.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// One device that Poplar can attach to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IpuofDevice {
+    /// The address of the IPU-Machine's IPUoF server.
+    pub ip: String,
+    /// The server's TCP port.
+    pub server_port: u32,
+    /// The server's RDMA port.
+    pub rdma_port: u32,
+    /// The device's number in the partition.
+    pub device_id: u32,
+    /// Which link domain of the partition it lies in.
+    pub ipulink_segment_id: u32,
+    /// The logical IPU.
+    pub routing_id: u32,
+    /// The architecture, as a number.
+    pub ipu_arch_id: u32,
+    /// The IPU in its IPU-Machine.
+    pub ipu_id: u32,
+    /// The silicon's id.
+    pub chip_id: String,
+    /// The gateway software's version.
+    pub gwsw_version: String,
+    /// The IPU-Machine software's version.
+    pub ipum_sw_version: String,
+}
+
+/// The IPUs of one agent with what the controller tells of each, by hardware id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentIpus {
+    /// Which agent.
+    pub agent: AgentId,
+    /// The attributes of each IPU, by its hardware id in the machine (0 to 3).
+    pub ipus: BTreeMap<u32, BTreeMap<String, String>>,
+}
+
+/// A V-IPU controller, as its user API shows it.
+///
+/// Create, reset and remove only start the operation: poll [`partition_status`](Self::partition_status), or use
+/// `wait_active` and `ensure_absent`.
+///
+/// # Errors
+///
+/// Every method answers a [`VipuError`]; its `retry()` says whether trying again can help.
+#[cfg_attr(feature = "mock", mockall::automock)]
+#[async_trait]
+pub trait VipuController: Send + Sync {
+    /// The controller's version.
+    async fn version(&self) -> Result<String, VipuError>;
+
+    /// The partitions of one allocation, or of all that the user may see.
+    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError>;
+
+    /// Starts to make a partition. [`VipuError::AlreadyExists`] if the id is taken, [`VipuError::NoCapacity`] if it
+    /// does not fit.
+    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError>;
+
+    /// How a partition is; [`VipuError::NotFound`] if it is gone or never was.
+    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError>;
+
+    /// The IPUoF configuration of one GCD, or of all.
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError>;
+
+    /// Starts to reset a partition.
+    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError>;
+
+    /// Starts to remove a partition; with `force` in spite of errors.
+    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError>;
+
+    /// The IPUs of the given agents, or of all if none is given.
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError>;
+}

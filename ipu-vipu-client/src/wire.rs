@@ -1,0 +1,18 @@
+//! The wire messages of the V-IPU user API (package `virmgrpc`), generated from `proto/vipu_user.proto` by `cargo xtask gen`.
+//!
+//! They stay at this edge: nothing above the transports and the simulator names them.
+#![allow(
+    missing_docs,
+    clippy::all,
+    unreachable_pub,
+    clippy::use_self,
+    clippy::cast_lossless,
+    clippy::unwrap_used,
+    clippy::allow_attributes_without_reason,
+    elided_lifetimes_in_paths,
+    unused_lifetimes,
+    reason = "generated code"
+)]
+
+include!("wire/generated/virmgrpc.rs");
+include!("wire/generated/virmgrpc.serde.rs");

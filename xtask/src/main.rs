@@ -1,0 +1,59 @@
+//! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails when one is stale.
+
+mod proto;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A generated file: where it belongs (relative to the repository) and what it must hold.
+pub(crate) struct Generated {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let check = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["gen"] => false,
+        ["gen", "--check"] => true,
+        _ => return usage(),
+    };
+    match run(check) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report(&format!("xtask: {error}")),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a command-line tool talks on standard error")]
+fn report(text: &str) -> ExitCode {
+    eprintln!("{text}");
+    ExitCode::FAILURE
+}
+
+fn usage() -> ExitCode {
+    report("usage: cargo xtask gen [--check]");
+    ExitCode::from(2)
+}
+
+fn run(check: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("xtask is not inside the repository")?;
+    let mut fresh = true;
+    for file in proto::generate(root)? {
+        let path = root.join(&file.path);
+        let same = std::fs::read_to_string(&path).is_ok_and(|text| text == file.text);
+        if check && !same {
+            report(&format!(
+                "{} is stale: run `cargo xtask gen` and commit it",
+                file.path.display()
+            ));
+            fresh = false;
+        } else if !same {
+            std::fs::create_dir_all(path.parent().ok_or("a generated file has a folder")?)?;
+            std::fs::write(&path, file.text)?;
+        }
+    }
+    Ok(fresh)
+}
