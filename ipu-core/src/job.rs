@@ -2,8 +2,12 @@
 //!
 //! The way in is `RawJob::parse`: nothing else makes a [`JobSpec`].
 
+pub(crate) mod limits;
 pub(crate) mod parse;
+pub(crate) mod raw;
+pub(crate) mod violation;
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -12,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCodeSet;
 use crate::ids::{JobKey, PartitionId};
+use crate::job::raw::EnvVar;
 use crate::partition::PartitionSpec;
 use crate::units::IpuCount;
 
@@ -26,6 +31,8 @@ pub struct JobSpec {
     pub(crate) partition: PartitionSpec,
     pub(crate) workers_per_instance: u32,
     pub(crate) shape: Shape,
+    pub(crate) launcher_env: Vec<EnvVar>,
+    pub(crate) tcp_interface: Option<String>,
     pub(crate) restart: RestartPolicy,
     pub(crate) clean_pod_policy: CleanPodPolicy,
     #[serde(with = "crate::units::millis")]
@@ -142,6 +149,31 @@ impl JobSpec {
     #[must_use]
     pub const fn worker_index(&self, instance: u32, worker: u32) -> u32 {
         instance * self.workers_per_instance + worker
+    }
+
+    /// The name of worker `worker` of instance `instance`: `<job>-worker-<n>` (seed 000 §6.6).
+    #[must_use]
+    pub fn worker_name(&self, instance: u32, worker: u32) -> String {
+        format!("{}-worker-{}", self.key.name, self.worker_index(instance, worker))
+    }
+
+    /// The name of the launcher of instance `instance`: `<job>-launcher` for the first (seed 000 §6.6), with the
+    /// instance's number behind it for the others.
+    #[must_use]
+    pub fn launcher_name(&self, instance: u32) -> String {
+        format!("{}{}", self.key.name, parse::launcher_suffix(instance))
+    }
+
+    /// Variables of the launcher's environment, in the order in which they were given.
+    #[must_use]
+    pub fn launcher_env(&self) -> &[EnvVar] {
+        &self.launcher_env
+    }
+
+    /// The network interfaces or subnets for MPI between the workers, if the job names them.
+    #[must_use]
+    pub fn tcp_interface(&self) -> Option<&str> {
+        self.tcp_interface.as_deref()
     }
 
     /// Which processes the job is made of.

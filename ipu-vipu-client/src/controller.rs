@@ -7,6 +7,8 @@ use ipu_core::{
     AgentId, AllocationId, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState, Timestamp,
 };
 
+pub use ipu_core::{GcdConfig, IpuofConfig, IpuofDevice};
+
 use crate::error::VipuError;
 
 /// A partition to be made.
@@ -33,53 +35,6 @@ pub struct PartitionStatus {
     pub auto_resets: u32,
     /// When it last tried.
     pub last_auto_reset: Option<Timestamp>,
-}
-
-/// What Poplar's IPUoF client needs to reach the devices of a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IpuofConfig {
-    /// Whether Poplar may pick devices of any aligned size.
-    pub reconfigurable: bool,
-    /// One entry for each graph compilation domain asked for, in order.
-    pub gcds: Vec<GcdConfig>,
-    /// The version of the IPUoF servers.
-    pub server_version: String,
-}
-
-/// The devices of one graph compilation domain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GcdConfig {
-    /// The devices, in order of their id.
-    pub devices: Vec<IpuofDevice>,
-    /// Facts such as `GCD Id`.
-    pub attributes: BTreeMap<String, String>,
-}
-
-/// One device that Poplar can attach to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IpuofDevice {
-    /// The address of the IPU-Machine's IPUoF server.
-    pub ip: String,
-    /// The server's TCP port.
-    pub server_port: u32,
-    /// The server's RDMA port.
-    pub rdma_port: u32,
-    /// The device's number in the partition.
-    pub device_id: u32,
-    /// Which link domain of the partition it lies in.
-    pub ipulink_segment_id: u32,
-    /// The logical IPU.
-    pub routing_id: u32,
-    /// The architecture, as a number.
-    pub ipu_arch_id: u32,
-    /// The IPU in its IPU-Machine.
-    pub ipu_id: u32,
-    /// The silicon's id.
-    pub chip_id: String,
-    /// The gateway software's version.
-    pub gwsw_version: String,
-    /// The IPU-Machine software's version.
-    pub ipum_sw_version: String,
 }
 
 /// The IPUs of one agent with what the controller tells of each, by hardware id.

@@ -1,0 +1,139 @@
+//! What is wrong with a job, and what is merely odd about it: each names the field, its value, the rule and the fix.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The most characters of a value that a message repeats: enough to recognise it, bounded because anyone may send it.
+const MAX_SHOWN: usize = 80;
+
+/// A rule that a job breaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Violation {
+    /// The path of the field, such as `spec.ipusPerJobInstance`.
+    pub field: String,
+    /// What was given, shortened; none if the field is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The rule.
+    pub rule: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+/// Something that works, but perhaps not as its writer thinks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Warning {
+    /// The path of the field, such as `spec.modelReplicas`.
+    pub field: String,
+    /// What was given, shortened; none if the field is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What is done with it.
+    pub rule: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+impl Violation {
+    /// The violation of `rule` by `field`, which was given as `value` or is absent.
+    #[must_use]
+    pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            value: value.map(shown),
+            rule: rule.into(),
+            fix: fix.into(),
+        }
+    }
+}
+
+impl Warning {
+    /// The warning that `rule` is what becomes of `field`, which was given as `value` or is absent.
+    #[must_use]
+    pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
+        Violation::new(field, value, rule, fix).into()
+    }
+}
+
+impl From<Violation> for Warning {
+    fn from(violation: Violation) -> Self {
+        let Violation {
+            field,
+            value,
+            rule,
+            fix,
+        } = violation;
+        Self {
+            field,
+            value,
+            rule,
+            fix,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
+    }
+}
+
+fn sentence(
+    f: &mut fmt::Formatter<'_>,
+    field: &str,
+    value: Option<&str>,
+    rule: &str,
+    fix: &str,
+) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, "{field} = {value}: {rule}; {fix}"),
+        None => write!(f, "{field} is absent: {rule}; {fix}"),
+    }
+}
+
+/// `value` on one line and not longer than [`MAX_SHOWN`].
+fn shown(value: &str) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut text: String = value.chars().take(MAX_SHOWN).map(plain).collect();
+    if value.chars().nth(MAX_SHOWN).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_reads_as_field_value_rule_fix() {
+        let violation = Violation::new("spec.a", Some("3"), "must be even", "use 2 or 4");
+        assert_eq!(
+            std::format!("{violation}"),
+            "spec.a = 3: must be even; use 2 or 4"
+        );
+        let absent = Violation::new("spec.a", None, "every job has one", "add it");
+        assert_eq!(
+            std::format!("{absent}"),
+            "spec.a is absent: every job has one; add it"
+        );
+    }
+
+    #[test]
+    fn a_value_is_shown_on_one_line_and_bounded() {
+        let long = std::format!("a\nb{}", "x".repeat(1000));
+        let violation = Violation::new("f", Some(&long), "r", "x");
+        let value = violation.value.unwrap();
+        assert!(value.starts_with("a\u{fffd}b") && value.chars().count() == MAX_SHOWN + 1);
+    }
+}
