@@ -1,0 +1,4 @@
+//! The integration tests of the core, one binary.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod purity;

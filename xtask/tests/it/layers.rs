@@ -1,0 +1,92 @@
+//! Dependencies point one way: services → adapters → ledger → client → core.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crates by layer, the lowest first. A crate may use crates of lower layers only.
+const LAYERS: [&[&str]; 6] = [
+    &["ipu-core"],
+    &["ipu-vipu-client"],
+    &["ipu-ledger"],
+    &["ipu-k8s"],
+    &["ipuctl", "vipu-sim"],
+    &["xtask"],
+];
+
+/// The one service that another one is built on: `ipuctl` simulates a Pod where no controller is given.
+const EXCEPTION: (&str, &str) = ("ipuctl", "vipu-sim");
+
+const SERVICES: usize = 4;
+
+#[test]
+fn every_crate_has_a_layer() {
+    for package in packages() {
+        assert!(
+            layer(name(&package)).is_some(),
+            "{} is in no layer",
+            name(&package)
+        );
+    }
+}
+
+#[test]
+fn a_crate_uses_lower_layers_only_and_nothing_uses_a_service() {
+    for package in packages() {
+        let user = name(&package);
+        for used in dependencies(&package, None) {
+            let allowed = (user, used.as_str()) == EXCEPTION
+                || (layer(&used) < layer(user) && layer(&used) < Some(SERVICES));
+            assert!(allowed, "{user} must not depend on {used}");
+        }
+    }
+}
+
+#[test]
+fn the_core_is_tested_without_any_other_crate_of_the_workspace() {
+    let core = packages()
+        .into_iter()
+        .find(|package| name(package) == "ipu-core")
+        .unwrap();
+    assert_eq!(dependencies(&core, Some("dev")), Vec::<String>::new());
+}
+
+/// The members of this workspace that a package depends on, by kind (`None` is a normal dependency).
+fn dependencies(package: &Value, kind: Option<&str>) -> Vec<String> {
+    let all = package["dependencies"].as_array().unwrap();
+    all.iter()
+        .filter(|dependency| dependency["kind"].as_str() == kind && dependency["path"].is_string())
+        .map(|dependency| name(dependency).to_owned())
+        .collect()
+}
+
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&name))
+}
+
+fn name(value: &Value) -> &str {
+    value["name"].as_str().unwrap()
+}
+
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--offline",
+            "--locked",
+            "--no-deps",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}

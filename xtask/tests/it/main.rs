@@ -1,0 +1,5 @@
+//! The repository's own rules, as tests.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod layers;
+mod tidy;

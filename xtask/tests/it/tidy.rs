@@ -1,0 +1,150 @@
+//! House rules that neither the compiler nor clippy checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file beyond this has a second subject in it. The aim is half.
+const LINES_MAX: usize = 600;
+
+#[test]
+fn every_source_file_is_short_and_begins_with_its_purpose() {
+    for path in sources() {
+        let text = read(&path);
+        let lines = text.lines().count();
+        assert!(
+            lines <= LINES_MAX,
+            "{} has {lines} lines, at most {LINES_MAX}",
+            path.display()
+        );
+        assert!(
+            text.starts_with("//! "),
+            "{} does not begin with `//! `",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Put together here, so that this file does not contain them.
+    let markers = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    for path in sources() {
+        let text = read(&path);
+        for marker in markers {
+            assert!(!text.contains(marker), "{} says {marker}", path.display());
+        }
+        let ignored = text.contains(concat!("#[", "ignore"));
+        assert!(!ignored, "{} has an ignored test", path.display());
+    }
+}
+
+#[test]
+fn a_library_names_what_it_exports() {
+    for manifest in manifests() {
+        let root = manifest.with_file_name("src").join("lib.rs");
+        if !root.exists() {
+            continue;
+        }
+        for line in read(&root).lines() {
+            let glob = line.starts_with("pub use") && line.ends_with("::*;");
+            assert!(!glob, "{}: {line}: re-export by name", root.display());
+        }
+    }
+}
+
+#[test]
+fn every_crate_takes_lints_and_versions_from_the_workspace() {
+    for manifest in manifests() {
+        let text = read(&manifest);
+        assert!(
+            text.contains("[lints]\nworkspace = true"),
+            "{} lacks `[lints] workspace = true`",
+            manifest.display()
+        );
+        let mut section = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                section = line;
+                continue;
+            }
+            if !section.ends_with("dependencies]") || !line.contains('=') {
+                continue;
+            }
+            // A development dependency on a member goes by path alone: published crates cannot depend in circles.
+            let by_path =
+                section == "[dev-dependencies]" && line.contains("path =") && !line.contains("version");
+            assert!(
+                by_path || line.contains("workspace = true"),
+                "{}: `{line}` names its own version: put it in the root manifest",
+                manifest.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_direct_dependency_says_why_it_is_here() {
+    let why = read(&root().join("docs/dependencies.md"));
+    let manifest = read(&root().join("Cargo.toml"));
+    let table = manifest
+        .split("[workspace.dependencies]\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n[").next())
+        .unwrap();
+    for line in table
+        .lines()
+        .filter(|line| line.contains('=') && !line.contains("path ="))
+    {
+        let name = line.split([' ', '=']).next().unwrap();
+        assert!(
+            why.contains(&format!("`{name}`")),
+            "docs/dependencies.md does not mention `{name}`"
+        );
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// The manifests of all members: the folders of the root and of `services/`.
+fn manifests() -> Vec<PathBuf> {
+    let folders = [root(), root().join("services")];
+    let found: Vec<PathBuf> = folders
+        .iter()
+        .filter(|folder| folder.exists())
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path().join("Cargo.toml"))
+        .filter(|manifest| manifest.exists())
+        .collect();
+    assert!(found.len() >= 7, "{found:?}");
+    found
+}
+
+/// Every Rust file of the members, except generated ones.
+fn sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = manifests()
+        .iter()
+        .flat_map(|manifest| {
+            ["src", "tests", "examples", "benches"].map(|name| manifest.with_file_name(name))
+        })
+        .filter(|folder| folder.exists())
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && path.file_name() != Some("generated".as_ref()) {
+                folders.push(path);
+            } else if path.extension() == Some("rs".as_ref()) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
