@@ -115,6 +115,25 @@ name!(
     ControllerName, "controller name", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 name!(
+    /// Who excludes IPUs from placement, and alone lifts that again: `health`, `foreign`, or who cordoned them.
+    ExclusionOwner, "exclusion owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+);
+
+impl ExclusionOwner {
+    /// The owner of exclusions because the controller calls an IPU unhealthy.
+    #[must_use]
+    pub fn health() -> Self {
+        Self(String::from("health"))
+    }
+
+    /// The owner of exclusions because a partition that is not ours has the IPU.
+    #[must_use]
+    pub fn foreign() -> Self {
+        Self(String::from("foreign"))
+    }
+}
+
+name!(
     /// The namespace of a job: a Kubernetes namespace, a Slurm cluster, or the user of a bare host.
     Namespace, "namespace", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
 );

@@ -1,0 +1,144 @@
+//! IPUs that nothing is placed on, and who said so.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::block::addresses;
+use super::{Inventory, InventoryError};
+use crate::ids::{ExclusionOwner, PartitionId};
+use crate::topology::IpuAddress;
+
+/// Exclusions: for each owner the IPUs that it excludes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exclusions {
+    /// Only what is not empty.
+    by_owner: BTreeMap<ExclusionOwner, BTreeMap<u32, u64>>,
+}
+
+impl Exclusions {
+    /// The IPUs of a link domain that anyone excludes.
+    pub(super) fn mask(&self, link_domain: u32) -> u64 {
+        self.by_owner
+            .values()
+            .filter_map(|domains| domains.get(&link_domain))
+            .fold(0, |all, mask| all | mask)
+    }
+
+    /// Who excludes an IPU.
+    fn owners(&self, at: IpuAddress) -> impl Iterator<Item = &ExclusionOwner> {
+        self.by_owner.iter().filter_map(move |(owner, domains)| {
+            (domains.get(&at.link_domain)? >> at.ipu & 1 == 1).then_some(owner)
+        })
+    }
+
+    fn add(&mut self, owner: &ExclusionOwner, masks: &BTreeMap<u32, u64>) {
+        let domains = self.by_owner.entry(owner.clone()).or_default();
+        for (domain, mask) in masks {
+            *domains.entry(*domain).or_insert(0) |= mask;
+        }
+    }
+
+    fn remove(&mut self, owner: &ExclusionOwner, masks: &BTreeMap<u32, u64>) {
+        let Some(domains) = self.by_owner.get_mut(owner) else {
+            return;
+        };
+        for (domain, mask) in masks {
+            if let Some(excluded) = domains.get_mut(domain) {
+                *excluded &= !mask;
+            }
+        }
+        domains.retain(|_, excluded| *excluded != 0);
+        if domains.is_empty() {
+            self.by_owner.remove(owner);
+        }
+    }
+}
+
+impl Inventory {
+    /// Excludes IPUs from placement on behalf of `owner`. Those that it excludes already stay so. Who holds one of them
+    /// goes on holding it; the holders are answered, so that they can be told.
+    ///
+    /// # Errors
+    ///
+    /// [`InventoryError::Unknown`] for an IPU that does not exist; nothing is excluded then.
+    pub fn exclude(
+        &mut self,
+        owner: &ExclusionOwner,
+        ipus: impl IntoIterator<Item = IpuAddress>,
+    ) -> Result<BTreeSet<PartitionId>, InventoryError> {
+        let masks = self.known(ipus)?;
+        if !masks.is_empty() {
+            self.exclusions.add(owner, &masks);
+        }
+        self.refresh_excluded(masks.keys().copied());
+        let held = masks.iter().flat_map(|(domain, mask)| addresses(*domain, *mask));
+        Ok(held
+            .filter_map(|at| self.holder_at(at))
+            .map(|(id, _)| id.clone())
+            .collect())
+    }
+
+    /// Takes back exclusions of `owner`. An IPU that others exclude too stays excluded.
+    ///
+    /// # Errors
+    ///
+    /// [`InventoryError::NotExcluded`] for an IPU that `owner` does not exclude, [`InventoryError::Unknown`] for one
+    /// that does not exist; nothing changes then.
+    pub fn lift(
+        &mut self,
+        owner: &ExclusionOwner,
+        ipus: impl IntoIterator<Item = IpuAddress>,
+    ) -> Result<(), InventoryError> {
+        let masks = self.known(ipus)?;
+        for at in masks.iter().flat_map(|(domain, mask)| addresses(*domain, *mask)) {
+            let owners: Vec<ExclusionOwner> = self.exclusions.owners(at).cloned().collect();
+            if !owners.contains(owner) {
+                return Err(InventoryError::NotExcluded {
+                    at,
+                    owner: owner.clone(),
+                    owners,
+                });
+            }
+        }
+        self.exclusions.remove(owner, &masks);
+        self.refresh_excluded(masks.keys().copied());
+        Ok(())
+    }
+
+    /// The exclusions: owner and IPU, by owner and then by address.
+    pub fn exclusions(&self) -> impl Iterator<Item = (&ExclusionOwner, IpuAddress)> {
+        self.exclusions.by_owner.iter().flat_map(|(owner, domains)| {
+            domains
+                .iter()
+                .flat_map(|(domain, mask)| addresses(*domain, *mask))
+                .map(move |at| (owner, at))
+        })
+    }
+
+    /// Who excludes an IPU; nobody if it is not excluded.
+    pub fn excluded_by(&self, at: IpuAddress) -> impl Iterator<Item = &ExclusionOwner> {
+        self.exclusions.owners(at)
+    }
+
+    /// IPUs as masks, if all of them exist.
+    fn known(
+        &self,
+        ipus: impl IntoIterator<Item = IpuAddress>,
+    ) -> Result<BTreeMap<u32, u64>, InventoryError> {
+        let mut masks = BTreeMap::new();
+        for at in ipus {
+            if !self.topology().contains(at) {
+                return Err(InventoryError::Unknown { at });
+            }
+            *masks.entry(at.link_domain).or_insert(0) |= 1_u64 << at.ipu;
+        }
+        Ok(masks)
+    }
+
+    fn refresh_excluded(&mut self, domains: impl Iterator<Item = u32>) {
+        for domain in domains {
+            let mask = self.exclusions.mask(domain);
+            self.set_excluded(domain, mask);
+        }
+    }
+}

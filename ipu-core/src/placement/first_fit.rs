@@ -1,0 +1,18 @@
+//! The policy `first-fit`: the lowest address.
+
+use super::{PlacementPolicy, PlacementRequest};
+use crate::inventory::{Block, View};
+
+/// Chooses the free block at the lowest address. Packs from one end, so that what is free stays together at the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstFit;
+
+impl PlacementPolicy for FirstFit {
+    fn name(&self) -> &'static str {
+        "first-fit"
+    }
+
+    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+        view.first_fit(request.size)
+    }
+}

@@ -1,0 +1,33 @@
+//! The policy `pinned`: exactly these IPUs.
+
+use super::{PlacementPolicy, PlacementRequest};
+use crate::inventory::{Block, BlockError, View};
+use crate::topology::IpuAddress;
+
+/// Chooses exactly the IPUs that someone named. If they are no legal partition, or not free, [`place`](crate::place)
+/// says which rule they break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    block: Block,
+}
+
+impl Pinned {
+    /// Pins to these IPUs, in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Ipus`] if there are none, or one is named twice.
+    pub fn to(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
+        Block::of_ipus(ipus).map(|block| Self { block })
+    }
+}
+
+impl PlacementPolicy for Pinned {
+    fn name(&self) -> &'static str {
+        "pinned"
+    }
+
+    fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+        Some(self.block.clone())
+    }
+}

@@ -1,0 +1,367 @@
+//! What hardware there is: clusters of link domains of machines of four IPUs, and the allocations that partitions draw
+//! from. Fixed once made; who holds what is the inventory's business.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentId, AllocationId, ClusterId};
+use crate::partition::IpuPlace;
+
+mod agents;
+mod error;
+mod text;
+
+pub use agents::{AgentAttributes, Discovered};
+pub use error::TopologyError;
+
+/// One IPU by its address in a [`Topology`]; ordered as the hardware is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpuAddress {
+    /// The link domain, counted from 0 over all clusters in their order.
+    pub link_domain: u32,
+    /// The IPU in its link domain, 0 to 63. Machine m of the link domain has the IPUs 4m to 4m+3.
+    pub ipu: u8,
+}
+
+impl core::fmt::Display for IpuAddress {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "IPU {} of link domain {}", self.ipu, self.link_domain)
+    }
+}
+
+/// Link domains that GW-links join. No partition leaves its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cluster {
+    /// Its id at the controller.
+    pub id: ClusterId,
+    /// Its link domains; their number in the cluster is their place in this list.
+    pub link_domains: Vec<LinkDomain>,
+}
+
+/// Up to 16 machines whose IPUs IPU-Links join: one rack of a Pod64.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LinkDomain {
+    /// The agent of each machine, in the order of their IPUs; none where a place is empty.
+    pub machines: Vec<Option<AgentId>>,
+}
+
+/// A named set of agents inside one cluster. A partition draws all its IPUs from one allocation; allocations may share
+/// agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Allocation {
+    /// Its id at the controller.
+    pub id: AllocationId,
+    /// The cluster that it lies in.
+    pub cluster: ClusterId,
+    /// Its agents.
+    pub agents: BTreeSet<AgentId>,
+}
+
+/// The hardware that one controller (or a simulated one) manages.
+///
+/// Made from a preset (`"pod16"`), from compact text (`"2x16,1x4"`), from what a controller lists
+/// ([`Topology::from_agents`]) or from its serialised form:
+///
+/// ```json
+/// {"clusters": [{"id": "cl1", "linkDomains": [["a1", "a2"], ["a3", null, "a4"]]}],
+///  "allocations": [{"id": "left", "cluster": "cl1", "agents": ["a1", "a2"]}]}
+/// ```
+///
+/// Without `allocations` each cluster comes with one of the same id that has all its agents (a reading of the public
+/// record: the cluster option of the tools gave way to an allocation option that takes the same names).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "Raw")]
+pub struct Topology {
+    clusters: Vec<Cluster>,
+    allocations: Vec<Allocation>,
+    /// For each link domain: its cluster and its number in it.
+    homes: Vec<(usize, u32)>,
+    /// For each link domain: the IPUs that exist, bit i for IPU i.
+    present: Vec<u64>,
+    /// Where the machine of each agent is: link domain, place in it.
+    machines: BTreeMap<AgentId, (u32, u8)>,
+}
+
+/// The serialised form of a [`Topology`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Raw {
+    clusters: Vec<Cluster>,
+    #[serde(default)]
+    allocations: Option<Vec<Allocation>>,
+}
+
+impl Topology {
+    /// IPUs of one machine (IPU-M2000, Bow-2000).
+    pub const MACHINE_IPUS: u32 = 4;
+    /// The most machines that one link domain joins: the 16 of a Pod64.
+    pub const LINK_DOMAIN_MACHINES: usize = 16;
+    /// The most link domains: four times the 1,024 of the largest documented system, and what an index of two levels
+    /// of 64-bit words addresses.
+    pub const MAX_LINK_DOMAINS: usize = 4096;
+
+    /// A topology of these clusters. Without `allocations` each cluster gets one of its own id and all its agents.
+    ///
+    /// # Errors
+    ///
+    /// [`TopologyError`] for the first rule that is broken.
+    pub fn new(clusters: Vec<Cluster>, allocations: Option<Vec<Allocation>>) -> Result<Self, TopologyError> {
+        let mut topology = Self {
+            clusters: Vec::new(),
+            allocations: Vec::new(),
+            homes: Vec::new(),
+            present: Vec::new(),
+            machines: BTreeMap::new(),
+        };
+        for cluster in clusters {
+            topology.add_cluster(cluster)?;
+        }
+        if topology.machines.is_empty() {
+            return Err(TopologyError::NoMachines);
+        }
+        let allocations = match allocations {
+            Some(allocations) => allocations,
+            None => topology.default_allocations()?,
+        };
+        for allocation in allocations {
+            topology.add_allocation(allocation)?;
+        }
+        Ok(topology)
+    }
+
+    fn add_cluster(&mut self, cluster: Cluster) -> Result<(), TopologyError> {
+        if self.clusters.iter().any(|other| other.id == cluster.id) {
+            return Err(TopologyError::ClusterTwice { cluster: cluster.id });
+        }
+        for (number, domain) in (0..).zip(&cluster.link_domains) {
+            let index = self.homes.len();
+            if index >= Self::MAX_LINK_DOMAINS {
+                return Err(TopologyError::TooManyLinkDomains);
+            }
+            if domain.machines.len() > Self::LINK_DOMAIN_MACHINES {
+                return Err(TopologyError::TooManyMachines {
+                    cluster: cluster.id,
+                    link_domain: number,
+                    machines: domain.machines.len(),
+                });
+            }
+            let mut present = 0;
+            for (slot, agent) in (0_u8..).zip(&domain.machines) {
+                let Some(agent) = agent else { continue };
+                present |= 0b1111 << (4 * slot);
+                let at = (u32::try_from(index).unwrap_or(u32::MAX), slot);
+                if self.machines.insert(agent.clone(), at).is_some() {
+                    return Err(TopologyError::AgentTwice { agent: agent.clone() });
+                }
+            }
+            self.homes.push((self.clusters.len(), number));
+            self.present.push(present);
+        }
+        self.clusters.push(cluster);
+        Ok(())
+    }
+
+    fn default_allocations(&self) -> Result<Vec<Allocation>, TopologyError> {
+        let mut allocations = Vec::new();
+        for cluster in &self.clusters {
+            let agents: BTreeSet<_> = cluster
+                .link_domains
+                .iter()
+                .flat_map(|domain| domain.machines.iter().flatten().cloned())
+                .collect();
+            if agents.is_empty() {
+                continue;
+            }
+            let id = AllocationId::new(cluster.id.as_str()).map_err(TopologyError::Name)?;
+            allocations.push(Allocation {
+                id,
+                cluster: cluster.id.clone(),
+                agents,
+            });
+        }
+        Ok(allocations)
+    }
+
+    fn add_allocation(&mut self, allocation: Allocation) -> Result<(), TopologyError> {
+        if self.allocation(&allocation.id).is_some() {
+            return Err(TopologyError::AllocationTwice {
+                allocation: allocation.id,
+            });
+        }
+        let Some(cluster) = self
+            .clusters
+            .iter()
+            .position(|cluster| cluster.id == allocation.cluster)
+        else {
+            return Err(TopologyError::UnknownCluster {
+                allocation: allocation.id,
+                cluster: allocation.cluster,
+            });
+        };
+        if allocation.agents.is_empty() {
+            return Err(TopologyError::EmptyAllocation {
+                allocation: allocation.id,
+            });
+        }
+        for agent in &allocation.agents {
+            let home = self
+                .machines
+                .get(agent)
+                .and_then(|(domain, _)| self.homes.get(*domain as usize));
+            if home.is_none_or(|(home, _)| *home != cluster) {
+                return Err(TopologyError::ForeignAgent {
+                    agent: agent.clone(),
+                    allocation: allocation.id,
+                    cluster: allocation.cluster,
+                });
+            }
+        }
+        self.allocations.push(allocation);
+        Ok(())
+    }
+
+    /// The clusters, in order of their link domains' addresses.
+    #[must_use]
+    pub fn clusters(&self) -> &[Cluster] {
+        &self.clusters
+    }
+
+    /// The allocations, in the order in which they were given.
+    #[must_use]
+    pub fn allocations(&self) -> &[Allocation] {
+        &self.allocations
+    }
+
+    /// The allocation `id`.
+    #[must_use]
+    pub fn allocation(&self, id: &AllocationId) -> Option<&Allocation> {
+        self.allocations.iter().find(|allocation| allocation.id == *id)
+    }
+
+    /// How many link domains there are, the addresses of which are `0..link_domains()`.
+    #[must_use]
+    pub fn link_domains(&self) -> u32 {
+        u32::try_from(self.homes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many machines there are.
+    #[must_use]
+    pub fn machines(&self) -> u32 {
+        u32::try_from(self.machines.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many IPUs there are.
+    #[must_use]
+    pub fn ipus(&self) -> u32 {
+        self.machines() * Self::MACHINE_IPUS
+    }
+
+    /// The IPUs of a link domain that exist, bit i for IPU i; 0 for a link domain that does not exist.
+    #[must_use]
+    pub fn ipu_mask(&self, link_domain: u32) -> u64 {
+        self.present.get(link_domain as usize).copied().unwrap_or(0)
+    }
+
+    /// The cluster of a link domain, and its number there.
+    #[must_use]
+    pub fn home(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
+        let (cluster, number) = self.homes.get(link_domain as usize)?;
+        Some((self.clusters.get(*cluster)?, *number))
+    }
+
+    /// The address of the place that a controller names in `cluster`; none if there is no such IPU.
+    #[must_use]
+    pub fn address(&self, cluster: &ClusterId, place: IpuPlace) -> Option<IpuAddress> {
+        let cluster = self.clusters.iter().position(|other| other.id == *cluster)?;
+        let first = self.homes.iter().position(|(home, _)| *home == cluster)?;
+        let link_domain = u32::try_from(first).ok()?.checked_add(place.link_domain)?;
+        let address = IpuAddress {
+            link_domain,
+            ipu: u8::try_from(place.ipu).ok()?,
+        };
+        let (home, _) = self.homes.get(link_domain as usize)?;
+        (*home == cluster && self.contains(address)).then_some(address)
+    }
+
+    /// The words in which a controller names the IPU at `address`: its cluster, and its place there.
+    #[must_use]
+    pub fn place(&self, address: IpuAddress) -> Option<(&ClusterId, IpuPlace)> {
+        let (cluster, number) = self.home(address.link_domain)?;
+        let place = IpuPlace {
+            link_domain: number,
+            ipu: u32::from(address.ipu),
+        };
+        self.contains(address).then_some((&cluster.id, place))
+    }
+
+    /// Whether there is an IPU at `address`.
+    #[must_use]
+    pub fn contains(&self, address: IpuAddress) -> bool {
+        address.ipu < 64 && self.ipu_mask(address.link_domain) >> address.ipu & 1 == 1
+    }
+
+    /// The agent of the machine that the IPU at `address` is in.
+    #[must_use]
+    pub fn agent_at(&self, address: IpuAddress) -> Option<&AgentId> {
+        let (cluster, number) = self.home(address.link_domain)?;
+        let domain = cluster.link_domains.get(number as usize)?;
+        domain.machines.get(usize::from(address.ipu / 4))?.as_ref()
+    }
+
+    /// The IPUs of one machine; none if there is no such agent.
+    #[must_use]
+    pub fn agent_ipus(&self, agent: &AgentId) -> Option<[IpuAddress; 4]> {
+        let (link_domain, slot) = *self.machines.get(agent)?;
+        Some([0, 1, 2, 3].map(|i| IpuAddress {
+            link_domain,
+            ipu: 4 * slot + i,
+        }))
+    }
+
+    /// The agents with the places of their machines.
+    pub fn agents(&self) -> impl Iterator<Item = (&AgentId, IpuAddress)> {
+        self.machines.iter().map(|(agent, (link_domain, slot))| {
+            (
+                agent,
+                IpuAddress {
+                    link_domain: *link_domain,
+                    ipu: 4 * slot,
+                },
+            )
+        })
+    }
+
+    /// The IPUs of an allocation: for each link domain that it touches, in order, a mask.
+    pub(crate) fn masks(&self, allocation: &Allocation) -> BTreeMap<u32, u64> {
+        let mut masks = BTreeMap::new();
+        for agent in &allocation.agents {
+            if let Some((domain, slot)) = self.machines.get(agent) {
+                *masks.entry(*domain).or_insert(0) |= 0b1111_u64 << (4 * slot);
+            }
+        }
+        masks
+    }
+}
+
+impl TryFrom<Raw> for Topology {
+    type Error = TopologyError;
+
+    fn try_from(raw: Raw) -> Result<Self, TopologyError> {
+        Self::new(raw.clusters, raw.allocations)
+    }
+}
+
+impl From<Topology> for Raw {
+    fn from(topology: Topology) -> Self {
+        Self {
+            clusters: topology.clusters,
+            allocations: Some(topology.allocations),
+        }
+    }
+}
