@@ -327,6 +327,19 @@ impl Inventory {
         Ok(())
     }
 
+    /// The holders in no order, from the table that the others refer to.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
+        self.holders.entries()
+    }
+
+    /// The pools whose index is not what one made anew of these free IPUs would be.
+    pub(crate) fn stale_pools(&self, free: &[u64]) -> impl Iterator<Item = usize> {
+        self.pools
+            .iter()
+            .enumerate()
+            .filter_map(|(number, pool)| (!pool.is_index_of(free)).then_some(number))
+    }
+
     fn set_excluded(&mut self, domain: u32, mask: u64) {
         self.excluded[domain as usize] = mask;
         self.refresh(domain);

@@ -5,6 +5,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod check;
 mod digest;
 mod exit;
 mod ids;
@@ -19,6 +20,7 @@ mod reason;
 mod topology;
 mod units;
 
+pub use check::{BrokenInventory, check_inventory};
 pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
     AgentId, AllocationId, ClusterId, ControllerName, ExclusionOwner, JobKey, JobName, JobUid, NameError,

@@ -360,3 +360,207 @@ fn list(owners: &[ExclusionOwner]) -> String {
     let names: Vec<&str> = owners.iter().map(ExclusionOwner::as_str).collect();
     names.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString as _;
+
+    use super::*;
+    use crate::ids::PartitionId;
+    use crate::topology::{IpuAddress, Topology};
+
+    fn count(ipus: u32) -> IpuCount {
+        IpuCount::try_from(ipus).unwrap()
+    }
+
+    fn ipus(range: impl IntoIterator<Item = u8>) -> impl Iterator<Item = IpuAddress> {
+        range.into_iter().map(|ipu| IpuAddress { link_domain: 0, ipu })
+    }
+
+    /// `topology` with these IPUs of its first link domain held, each by a holder of its own.
+    fn held(topology: &Topology, singles: impl IntoIterator<Item = u8>) -> Inventory {
+        let mut inventory = Inventory::new(topology);
+        for at in ipus(singles) {
+            let holder = PartitionId::new(alloc::format!("p{}", at.ipu)).unwrap();
+            inventory.occupy(holder, Block::of_ipus([at]).unwrap()).unwrap();
+        }
+        inventory
+    }
+
+    fn refused(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy) -> Reason {
+        match place(inventory, &PlacementRequest::of_size(count(size)), policy) {
+            Placement::Fits(block) => panic!("it fits on {block}"),
+            Placement::Impossible(why) => why.into(),
+        }
+    }
+
+    #[track_caller]
+    fn fits(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy, first: u8) {
+        let placed = place(inventory, &PlacementRequest::of_size(count(size)), policy);
+        assert_eq!(
+            placed,
+            Placement::Fits(Block::within(0, first, count(size)).unwrap())
+        );
+    }
+
+    #[test]
+    fn best_fit_fills_the_fuller_half_where_first_fit_takes_the_lowest_address() {
+        // Of 8 IPUs, 0 and 2 are busy: the next single goes to 1, the next pair to 4, as in the one public model of this.
+        let inventory = held(&"1x2".parse().unwrap(), [0, 2]);
+        fits(&inventory, 1, &BestFit, 1);
+        fits(&inventory, 2, &BestFit, 4);
+        assert_eq!(
+            (
+                inventory.free(),
+                inventory.fit_count(count(2), None),
+                inventory.fit_count(count(4), None)
+            ),
+            (6, 2, 1)
+        );
+        let inventory = held(&"1x2".parse().unwrap(), [4]);
+        fits(&inventory, 1, &FirstFit, 0);
+        fits(&inventory, 1, &BestFit, 5);
+        fits(&inventory, 2, &BestFit, 6);
+    }
+
+    #[test]
+    fn every_refusal_says_why_in_one_sentence() {
+        let pod = "1x8".parse().unwrap();
+        let fragmented = held(&pod, [0, 8]);
+        let reason = refused(&fragmented, 32, &FirstFit);
+        assert_eq!(
+            (&*reason.code, &*reason.message),
+            ("NotEnoughFree", "cannot fit 32 IPUs: 30 are free")
+        );
+        let reason = refused(&held(&pod, [0, 9, 20, 28]), 16, &BestFit);
+        assert_eq!(
+            (&*reason.code, &*reason.message),
+            (
+                "Fragmented",
+                "cannot fit 16 IPUs: 28 are free but the largest free block is 4"
+            )
+        );
+        assert_eq!(reason.numbers.get("largestBlock"), Some(&4));
+        let reason = refused(&fragmented, 64, &BestFit);
+        assert_eq!(
+            (&*reason.code, &*reason.message),
+            (
+                "TooLarge",
+                "cannot fit 64 IPUs: the largest partition that one allocation can form is of 32"
+            )
+        );
+        let mut excluded = Inventory::new(&pod);
+        excluded.exclude(&ExclusionOwner::health(), ipus([3])).unwrap();
+        excluded
+            .exclude(&ExclusionOwner::foreign(), ipus(16..18))
+            .unwrap();
+        let reason = refused(&excluded, 32, &FirstFit);
+        assert_eq!(
+            (&*reason.code, &*reason.message),
+            (
+                "Excluded",
+                "cannot fit 32 IPUs: 29 are free and 3 that would serve are excluded (by foreign, health)"
+            )
+        );
+    }
+
+    #[test]
+    fn a_pinned_partition_goes_exactly_there_or_says_which_rule_that_breaks() {
+        let inventory = held(&Topology::pod16(), [9]);
+        let pin = |range: core::ops::Range<u8>| Pinned::to(ipus(range)).unwrap();
+        fits(&inventory, 4, &pin(4..8), 4);
+        for (range, rule) in [
+            (8..12, "IPU 9 of link domain 0 is held by p9"),
+            (2..6, "from a multiple of its size on"),
+            (12..14, "that is 2 IPUs"),
+            (16..20, "there is no IPU 16 of link domain 0"),
+        ] {
+            let reason = refused(&inventory, 4, &pin(range));
+            assert!(
+                reason.code == "Illegal" && reason.message.contains(rule),
+                "{reason}"
+            );
+        }
+        assert!(Pinned::to(ipus([1, 1])).is_err());
+    }
+
+    #[test]
+    fn a_broken_policy_is_told_so_and_never_double_books() {
+        struct Always(Block);
+        impl PlacementPolicy for Always {
+            fn name(&self) -> &'static str {
+                "always"
+            }
+            fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+                Some(self.0.clone())
+            }
+        }
+        struct Never;
+        impl PlacementPolicy for Never {
+            fn name(&self) -> &'static str {
+                "never"
+            }
+            fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+                None
+            }
+        }
+        let inventory = held(&Topology::pod16(), [0]);
+        let taken = Always(Block::within(0, 0, count(4)).unwrap());
+        assert_eq!(refused(&inventory, 4, &taken).code, "Illegal");
+        let nowhere = Always(Block::whole([4, 7]).unwrap());
+        assert_eq!(refused(&inventory, 128, &nowhere).code, "Illegal");
+        assert_eq!(refused(&inventory, 4, &Never).code, "Declined");
+        assert!(
+            refused(&inventory, 4, &Never)
+                .to_string()
+                .contains("never declines")
+        );
+    }
+
+    #[test]
+    fn no_partition_spans_two_allocations() {
+        // The example of the V-IPU user guide: allocations of 4 and 2 agents give a largest partition of 16 and one of 8.
+        let topology: Topology = "1x6".parse().unwrap();
+        let mut clusters = topology.clusters().to_vec();
+        let agents: Vec<_> = clusters
+            .remove(0)
+            .link_domains
+            .remove(0)
+            .machines
+            .into_iter()
+            .flatten()
+            .collect();
+        let allocation = |id: &str, agents: &[crate::AgentId]| crate::Allocation {
+            id: AllocationId::new(id).unwrap(),
+            cluster: "cl1".parse().unwrap(),
+            agents: agents.iter().cloned().collect(),
+        };
+        let allocations = alloc::vec![allocation("four", &agents[..4]), allocation("two", &agents[4..])];
+        let inventory =
+            Inventory::new(&Topology::new(topology.clusters().to_vec(), Some(allocations)).unwrap());
+        let two = AllocationId::new("two").unwrap();
+        assert_eq!(inventory.largest_block(), Some(count(16)));
+        assert_eq!(inventory.fit_count(count(16), Some(&two)), 0);
+        assert_eq!(inventory.fit_count(count(8), Some(&two)), 1);
+        let request = PlacementRequest::of_size(count(8)).in_allocation(Some(two));
+        assert_eq!(
+            place(&inventory, &request, &FirstFit),
+            Placement::Fits(Block::within(0, 16, count(8)).unwrap())
+        );
+        let outside = Pinned::to(ipus(0..8)).unwrap();
+        let placed = place(&inventory, &request, &outside);
+        assert!(matches!(
+            placed,
+            Placement::Impossible(Impossible::Illegal {
+                rule: IllegalChoice::OutsideAllocation,
+                ..
+            })
+        ));
+        let request = request.in_allocation(Some(AllocationId::new("five").unwrap()));
+        let placed = place(&inventory, &request, &FirstFit);
+        assert!(matches!(
+            placed,
+            Placement::Impossible(Impossible::UnknownAllocation { .. })
+        ));
+    }
+}

@@ -54,6 +54,11 @@ impl Holders {
             .map(|(id, block)| (id, block))
     }
 
+    /// All of them, in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
+        self.entries.iter().flatten().map(|(id, block)| (id, block))
+    }
+
     /// The holder of an IPU.
     pub(super) fn at(&self, link_domain: u32, ipu: u32) -> Option<(&PartitionId, &Block)> {
         self.entry(self.number_at(link_domain, ipu)?)

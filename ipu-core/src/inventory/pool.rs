@@ -82,4 +82,13 @@ impl Pool {
             .chunk_by(|a, b| a.0 == b.0)
             .filter_map(|rows| Some((rows.first()?.0, rows)))
     }
+
+    /// Whether the index is what one made anew of these free IPUs, by link domain, would be.
+    pub(super) fn is_index_of(&self, free: &[u64]) -> bool {
+        let mut anew = FreeIndex::new(self.rows.iter().map(|(_, mask)| *mask));
+        for (row, (domain, mask)) in self.rows.iter().enumerate() {
+            anew.set(row, free.get(*domain as usize).copied().unwrap_or(0) & mask);
+        }
+        anew == self.index
+    }
 }

@@ -69,7 +69,8 @@ mod tests {
     use super::*;
 
     fn is_free(free: u64, first: u32, order: u32) -> bool {
-        first.is_multiple_of(1 << order) && (first..first + (1 << order)).all(|ipu| ipu < 64 && free >> ipu & 1 == 1)
+        first.is_multiple_of(1 << order)
+            && (first..first + (1 << order)).all(|ipu| ipu < 64 && free >> ipu & 1 == 1)
     }
 
     proptest! {

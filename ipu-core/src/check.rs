@@ -1,0 +1,5 @@
+//! Invariants, re-derived from scratch: what must hold whatever the code that is checked believes.
+
+mod inventory;
+
+pub use inventory::{BrokenInventory, check_inventory};
