@@ -17,6 +17,7 @@ mod partition;
 mod placement;
 mod plan;
 mod reason;
+mod rules;
 mod topology;
 mod units;
 
@@ -44,7 +45,7 @@ pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
 pub use placement::{
     BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
 };
-pub use plan::{Effect, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome, Plan};
+pub use plan::{Culprit, Effect, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome, Plan, plan};
 pub use reason::Reason;
 pub use topology::{
     AgentAttributes, Allocation, Cluster, Discovered, IpuAddress, LinkDomain, Topology, TopologyError,

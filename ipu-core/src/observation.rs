@@ -25,7 +25,8 @@ pub struct Observation {
     /// Whether the job's deletion was asked for.
     #[serde(default)]
     pub deleted: bool,
-    /// What the previous pass recorded; the default before the first.
+    /// What the previous pass recorded; the default before the first. Verdicts stand here before anything that they
+    /// condemn is stopped, so that losing the effects of a pass, or repeating them, changes nothing.
     #[serde(default)]
     pub status: JobStatus,
     /// The instances that have anything, in order of their index. Absent ones have nothing.
@@ -135,7 +136,7 @@ pub struct ProcessFacts {
 
 /// How far a process is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "phase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "phase")]
 #[non_exhaustive]
 pub enum ProcessPhase {
     /// Created, not yet running and ready (being scheduled, its image being pulled).

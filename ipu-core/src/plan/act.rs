@@ -1,0 +1,310 @@
+//! Effects: what follows from the verdicts that stand in the record.
+
+use core::time::Duration;
+
+use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::Effect;
+use crate::plan::view::{Instance, Pass, Recorded, Stage};
+use crate::rules::cleanup::{self, Retention, Role};
+use crate::rules::finalize::{self, Processes, Step};
+use crate::rules::{orphan, reset, scale, suspend};
+
+/// How soon to look again at a partition on its way: V-IPU sends no events, and takes seconds to make one.
+const POLL: Duration = Duration::from_secs(1);
+
+/// How soon to look again after the records of ended processes were forgotten, which nothing announces.
+const SOON: Duration = Duration::from_millis(100);
+
+/// What is done with an instance in this pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// Nothing: its verdict is to be recorded first.
+    Hold,
+    /// Everything that it has is given back.
+    Remove,
+    /// It has ended; the clean-up policy says what stays.
+    Tidy,
+    /// Its attempt goes on.
+    Advance,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn act(&mut self) {
+        let mut instances = core::mem::take(&mut self.instances);
+        // What goes, goes highest first; what comes, comes lowest first, and after what goes.
+        for instance in instances.iter_mut().rev() {
+            instance.stage = match self.course(instance) {
+                Course::Hold => Stage::Judged,
+                Course::Remove => self.remove(instance),
+                Course::Tidy => self.tidy(instance),
+                Course::Advance => continue,
+            };
+        }
+        for instance in &mut instances {
+            if self.course(instance) == Course::Advance {
+                instance.stage = self.advance(instance);
+            }
+        }
+        let all_gone = instances.iter().all(|instance| instance.stage == Stage::Gone);
+        if self.seen.deleted && all_gone {
+            self.effects.push(Effect::Finalize);
+        }
+        let undecided = |instance: &Instance<'_>| instance.stage == Stage::Judged;
+        if instances.iter().any(undecided) {
+            self.wake_by(self.seen.now);
+        }
+        self.instances = instances;
+    }
+
+    fn course(&self, instance: &Instance<'a>) -> Course {
+        if self.seen.deleted {
+            return Course::Remove;
+        }
+        if instance.recorded == Recorded::InThisPass || self.concluded == Recorded::InThisPass {
+            return Course::Hold;
+        }
+        match (self.wanted(instance), self.suspension(), instance.memory.outcome) {
+            (scale::Verdict::Remove, _, _)
+            | (_, suspend::Verdict::HoldNothing, _)
+            | (_, suspend::Verdict::Finished, None)
+            | (_, _, Some(crate::Outcome::SessionOver)) => Course::Remove,
+            (_, suspend::Verdict::Finished, Some(_)) if self.keeps(Role::Partition) => Course::Tidy,
+            (_, suspend::Verdict::Finished, Some(_)) => Course::Remove,
+            (_, suspend::Verdict::GoOn, Some(_)) => Course::Tidy,
+            (_, suspend::Verdict::GoOn, None) => Course::Advance,
+        }
+    }
+
+    pub(super) fn retention(&self) -> Retention {
+        cleanup::retention(self.job.ttl_after_finished(), self.status.finished, self.seen.now)
+    }
+
+    fn keeps(&self, role: Role) -> bool {
+        let policy = self.job.clean_pod_policy();
+        cleanup::decide(policy, role, self.status.phase, self.retention()) == cleanup::Verdict::Keep
+    }
+
+    /// Gives back everything that an instance has: processes first, then the partition.
+    fn remove(&mut self, instance: &Instance<'a>) -> Stage {
+        for launcher in &instance.launchers {
+            self.stop_launcher(instance, launcher);
+        }
+        for worker in instance.workers.iter().rev() {
+            self.stop_worker(instance, worker);
+        }
+        match finalize::decide(instance.processes_left(), instance.partition) {
+            Step::AwaitProcesses => Stage::Stopping,
+            Step::Release => {
+                self.release(instance);
+                Stage::Releasing
+            }
+            Step::AwaitRelease => {
+                self.wake_by(self.seen.now.plus(POLL));
+                Stage::Releasing
+            }
+            Step::Gone => Stage::Gone,
+        }
+    }
+
+    /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it.
+    fn tidy(&mut self, instance: &Instance<'a>) -> Stage {
+        if let Retention::Until(end) = self.retention() {
+            self.wake_by(end);
+        }
+        let launchers_stay = self.keeps(Role::Launcher);
+        for launcher in &instance.launchers {
+            if !launchers_stay || self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+                self.stop_launcher(instance, launcher);
+            }
+        }
+        let workers_stay = self.keeps(Role::Worker);
+        for worker in instance.workers.iter().rev() {
+            if !workers_stay || self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+                self.stop_worker(instance, worker);
+            }
+        }
+        Stage::Ended
+    }
+
+    /// Takes the next step towards an instance that runs.
+    fn advance(&mut self, instance: &Instance<'a>) -> Stage {
+        if self.stop_orphans(instance) == Processes::Alive {
+            return Stage::Stopping;
+        }
+        let pause = instance.memory.retry_at.filter(|retry| *retry > self.seen.now);
+        if let Some(retry) = pause {
+            self.wake_by(retry);
+        }
+        if pause.is_some() && instance.memory.given_back > 0 {
+            return self.pause_without_partition(instance);
+        }
+        let attempt = instance.memory.attempt;
+        match reset::decide(instance.partition, attempt, self.usage(instance)) {
+            reset::Verdict::Use if pause.is_some() => Stage::BackingOff,
+            reset::Verdict::Use => self.start(instance),
+            reset::Verdict::Ask => {
+                self.effects.push(Effect::EnsurePartition {
+                    instance: instance.index,
+                    attempt,
+                    partition: self.job.partition_id(instance.index),
+                    spec: self.job.partition().clone(),
+                });
+                self.await_partition(instance)
+            }
+            reset::Verdict::Reset => {
+                self.effects.push(Effect::ResetPartition {
+                    instance: instance.index,
+                    attempt,
+                    partition: self.job.partition_id(instance.index),
+                });
+                self.await_partition(instance)
+            }
+            // The last two were judged, and made this pass hold, if the attempt was not closed since.
+            reset::Verdict::Wait | reset::Verdict::GiveBack | reset::Verdict::FailAttempt => {
+                self.await_partition(instance)
+            }
+        }
+    }
+
+    fn await_partition(&mut self, instance: &Instance<'a>) -> Stage {
+        self.wake_by(self.seen.now.plus(POLL));
+        match instance.partition {
+            PartitionFacts::Waiting { reason } => Stage::InLine(reason.clone()),
+            PartitionFacts::Absent
+            | PartitionFacts::Pending { .. }
+            | PartitionFacts::Active { .. }
+            | PartitionFacts::Failed { .. }
+            | PartitionFacts::Releasing => Stage::Preparing,
+        }
+    }
+
+    /// Nothing could run on the partition: others may have it until the pause is over.
+    fn pause_without_partition(&mut self, instance: &Instance<'a>) -> Stage {
+        match finalize::decide(instance.processes_left(), instance.partition) {
+            Step::Release => self.release(instance),
+            Step::AwaitRelease => self.wake_by(self.seen.now.plus(POLL)),
+            Step::AwaitProcesses | Step::Gone => {}
+        }
+        Stage::GivenBack
+    }
+
+    /// Starts what is missing on a partition that is ready.
+    fn start(&mut self, instance: &Instance<'a>) -> Stage {
+        let partition = self.job.partition_id(instance.index);
+        let attempt = instance.memory.attempt;
+        let all = self.job.workers_per_instance();
+        for number in 0..all {
+            let there = instance.workers.iter().any(|worker| worker.index == number);
+            if !there && !instance.memory.done.contains(&number) {
+                self.effects.push(Effect::StartWorker {
+                    instance: instance.index,
+                    worker: number,
+                    attempt,
+                    partition: partition.clone(),
+                });
+            }
+        }
+        let ready = self.ready_workers(instance);
+        if !self.has_launcher() {
+            return if instance.memory.running_since.is_some() && self.all_there(instance) {
+                Stage::Running
+            } else {
+                Stage::Starting(ready)
+            };
+        }
+        let launcher = self
+            .own_launchers(instance)
+            .next()
+            .map(|launcher| &launcher.phase);
+        match launcher {
+            Some(ProcessPhase::Running { .. } | ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => {
+                Stage::Running
+            }
+            Some(ProcessPhase::Starting { .. } | ProcessPhase::Stopping) => Stage::Launching,
+            None if ready < all => Stage::Starting(ready),
+            None => {
+                if instance.launchers.is_empty() && instance.memory.launched.is_none() {
+                    self.effects.push(Effect::StartLauncher {
+                        instance: instance.index,
+                        attempt,
+                        partition,
+                    });
+                }
+                Stage::Launching
+            }
+        }
+    }
+
+    /// Whether every worker of the attempt exists or is done.
+    pub(super) fn all_there(&self, instance: &Instance<'a>) -> bool {
+        (0..self.job.workers_per_instance()).all(|number| {
+            instance.memory.done.contains(&number)
+                || self.own_workers(instance).any(|worker| worker.index == number)
+        })
+    }
+
+    /// Stops what does not belong to the attempt; says what is left of it.
+    fn stop_orphans(&mut self, instance: &Instance<'a>) -> Processes {
+        let mut left = Processes::None;
+        let mut note = |process: &ProcessFacts| {
+            if process.phase.is_alive() {
+                left = Processes::Alive;
+            } else if left == Processes::None {
+                left = Processes::Ended;
+            }
+        };
+        for launcher in &instance.launchers {
+            if self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+                note(launcher);
+                self.stop_launcher(instance, launcher);
+            }
+        }
+        for worker in instance.workers.iter().rev() {
+            if self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+                note(worker);
+                self.stop_worker(instance, worker);
+            }
+        }
+        left
+    }
+
+    fn stop_worker(&mut self, instance: &Instance<'a>, worker: &ProcessFacts) {
+        self.push_stop(
+            worker,
+            Effect::StopWorker {
+                instance: instance.index,
+                worker: worker.index,
+                attempt: worker.attempt,
+            },
+        );
+    }
+
+    fn stop_launcher(&mut self, instance: &Instance<'a>, launcher: &ProcessFacts) {
+        self.push_stop(
+            launcher,
+            Effect::StopLauncher {
+                instance: instance.index,
+                attempt: launcher.attempt,
+            },
+        );
+    }
+
+    fn push_stop(&mut self, process: &ProcessFacts, stop: Effect) {
+        match process.phase {
+            ProcessPhase::Stopping => return,
+            ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => self.wake_by(self.seen.now.plus(SOON)),
+            ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } => {}
+        }
+        if !self.effects.contains(&stop) {
+            self.effects.push(stop);
+        }
+    }
+
+    fn release(&mut self, instance: &Instance<'a>) {
+        self.wake_by(self.seen.now.plus(POLL));
+        self.effects.push(Effect::ReleasePartition {
+            instance: instance.index,
+            partition: self.job.partition_id(instance.index),
+        });
+    }
+}

@@ -1,0 +1,257 @@
+//! What happened to an instance since the last pass.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use crate::exit::Exit;
+use crate::job::Shape;
+use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::view::{Instance, Pass};
+use crate::plan::{Culprit, FirstFailure};
+use crate::reason::Reason;
+use crate::rules::first_failure::Candidate;
+use crate::rules::{first_failure, interactive, reset, start_deadline};
+use crate::units::Timestamp;
+
+/// What was found out about an instance.
+pub(super) enum Finding {
+    /// It goes on; look again at this moment, if at any.
+    GoesOn(Option<Timestamp>),
+    /// Its attempt ended well.
+    Succeeded,
+    /// Its attempt failed.
+    Failed(FirstFailure),
+    /// Its session is over.
+    SessionOver,
+    /// Nothing can run on its partition; the sentence says why.
+    GiveBack(Reason),
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn find(&self, instance: &Instance<'a>) -> Finding {
+        let usage = self.usage(instance);
+        if let Some(finding) = self.find_end(instance) {
+            return finding;
+        }
+        let mut look_again = None;
+        if let Shape::Interactive { ttl } = self.job.shape() {
+            match interactive::decide(*ttl, instance.memory.launched, self.seen.now) {
+                interactive::Session::Over => return Finding::SessionOver,
+                interactive::Session::Open(end) => look_again = Some(end),
+                interactive::Session::NotBegun => {}
+            }
+        }
+        match reset::decide(instance.partition, instance.memory.attempt, usage) {
+            reset::Verdict::FailAttempt => {
+                return Finding::Failed(partition_failure(instance, self.seen.now));
+            }
+            reset::Verdict::GiveBack => {
+                return Finding::GiveBack(partition_error(instance));
+            }
+            reset::Verdict::Ask | reset::Verdict::Reset | reset::Verdict::Use | reset::Verdict::Wait => {}
+        }
+        match start_deadline::decide(
+            self.job.start_deadline(),
+            self.earliest_start(instance),
+            self.seen.now,
+        ) {
+            start_deadline::Verdict::Missed => {
+                return Finding::GiveBack(self.unschedulable(instance));
+            }
+            start_deadline::Verdict::Open(end) => look_again = Some(look_again.map_or(end, |at| at.min(end))),
+            start_deadline::Verdict::Met => {}
+        }
+        Finding::GoesOn(look_again)
+    }
+
+    /// Whether the processes of the attempt have ended it.
+    fn find_end(&self, instance: &Instance<'a>) -> Option<Finding> {
+        let mut candidates = Vec::new();
+        if self.has_launcher() {
+            if self.own_launchers(instance).any(has_succeeded) {
+                return Some(Finding::Succeeded);
+            }
+            candidates.extend(
+                self.own_launchers(instance)
+                    .filter_map(|launcher| failure_of(Culprit::Launcher, launcher)),
+            );
+            // A worker that serves a launcher is not to end at all.
+            candidates.extend(
+                self.own_workers(instance)
+                    .filter_map(|own| end_of(worker(own.index), own)),
+            );
+            let known = candidates.iter().map(|known| known.at).min();
+            candidates.extend(self.vanished(instance, known));
+        } else {
+            candidates.extend(
+                self.own_workers(instance)
+                    .filter_map(|own| failure_of(worker(own.index), own)),
+            );
+            let all = usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX);
+            if candidates.is_empty() && instance.memory.done.len() >= all {
+                return Some(Finding::Succeeded);
+            }
+        }
+        first_failure::decide(candidates).map(|first| {
+            Finding::Failed(FirstFailure {
+                instance: instance.index,
+                culprit: first.culprit,
+                attempt: instance.memory.attempt,
+                exit: first.exit,
+                at: first.at,
+                cause: describe(&first),
+                last_lines: first.last_lines.into(),
+            })
+        })
+    }
+
+    /// Processes that must have existed, because the launcher ran, and are gone without a trace. When is unknown; not
+    /// later than what failed of the rest, which followed from it.
+    fn vanished(&self, instance: &Instance<'a>, known: Option<Timestamp>) -> Vec<Candidate<'static>> {
+        if instance.memory.launched.is_none() {
+            return Vec::new();
+        }
+        let at = known.map_or(self.seen.now, |known| known.min(self.seen.now));
+        let gone = |culprit| Candidate {
+            culprit,
+            exit: None,
+            at,
+            cause: "gone without an exit code",
+            last_lines: "",
+        };
+        let workers = (0..self.job.workers_per_instance())
+            .filter(|number| !self.own_workers(instance).any(|own| own.index == *number));
+        let launcher = self.own_launchers(instance).next().is_none();
+        workers
+            .map(|number| gone(worker(number)))
+            .chain(launcher.then(|| gone(Culprit::Launcher)))
+            .collect()
+    }
+
+    /// Since when the worker that could have started earliest, of those that do not run, could have; none if all ran,
+    /// or if there is nothing to run on.
+    fn earliest_start(&self, instance: &Instance<'a>) -> Option<Timestamp> {
+        let PartitionFacts::Active { attempt, since, .. } = instance.partition else {
+            return None;
+        };
+        if *attempt != instance.memory.attempt || instance.memory.running_since.is_some() {
+            return None;
+        }
+        let ready = instance.memory.retry_at.map_or(*since, |retry| retry.max(*since));
+        let could_start = |number: u32| {
+            let own = self
+                .own_workers(instance)
+                .filter(move |worker| worker.index == number);
+            let waits = own.filter_map(|worker| match worker.phase {
+                ProcessPhase::Starting { since } => Some(since),
+                ProcessPhase::Running { .. }
+                | ProcessPhase::Stopping
+                | ProcessPhase::Exited { .. }
+                | ProcessPhase::Lost { .. } => None,
+            });
+            waits.max().map_or(ready, |since| since.max(ready))
+        };
+        (0..self.job.workers_per_instance())
+            .filter(|number| !self.is_ready(instance, *number))
+            .map(could_start)
+            .min()
+    }
+
+    fn unschedulable(&self, instance: &Instance<'a>) -> Reason {
+        let (index, ready, all) = (
+            instance.index,
+            self.ready_workers(instance),
+            self.job.workers_per_instance(),
+        );
+        let seconds = self.job.start_deadline().as_secs();
+        Reason::new(
+            "WorkersUnschedulable",
+            format!("only {ready} of {all} workers of instance {index} started within {seconds} s: its partition is given back"),
+        )
+        .with("instance", index)
+        .with("ready", ready)
+        .with("workers", all)
+    }
+}
+
+fn partition_failure(instance: &Instance<'_>, now: Timestamp) -> FirstFailure {
+    let cause = match instance.partition {
+        PartitionFacts::Failed { errors, .. } => format!("in error ({})", errors.join("; ")),
+        PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => {
+            "taken away while it was in use".to_string()
+        }
+        PartitionFacts::Pending { .. } | PartitionFacts::Active { .. } => {
+            "not the one that the attempt was started on".to_string()
+        }
+    };
+    FirstFailure {
+        instance: instance.index,
+        culprit: Culprit::Partition,
+        attempt: instance.memory.attempt,
+        exit: None,
+        at: now,
+        cause,
+        last_lines: String::new(),
+    }
+}
+
+fn partition_error(instance: &Instance<'_>) -> Reason {
+    let index = instance.index;
+    let errors = match instance.partition {
+        PartitionFacts::Failed { errors, .. } => errors.join("; "),
+        PartitionFacts::Absent
+        | PartitionFacts::Waiting { .. }
+        | PartitionFacts::Pending { .. }
+        | PartitionFacts::Active { .. }
+        | PartitionFacts::Releasing => String::new(),
+    };
+    Reason::new(
+        "PartitionFailed",
+        format!("the partition of instance {index} came up in error and is given back ({errors})"),
+    )
+    .with("instance", index)
+}
+
+pub(super) fn has_succeeded(process: &ProcessFacts) -> bool {
+    matches!(&process.phase, ProcessPhase::Exited { exit, .. } if exit.is_success())
+}
+
+/// The failure of a process that is to end with code 0.
+fn failure_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
+    end_of(culprit, process).filter(|end| !end.exit.is_some_and(Exit::is_success))
+}
+
+/// The end of a process, whatever its code.
+fn end_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
+    match &process.phase {
+        ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
+        ProcessPhase::Exited { exit, at, last_lines } => Some(Candidate {
+            culprit,
+            exit: Some(*exit),
+            at: *at,
+            cause: "",
+            last_lines,
+        }),
+        ProcessPhase::Lost { at, cause } => Some(Candidate {
+            culprit,
+            exit: None,
+            at: *at,
+            cause,
+            last_lines: "",
+        }),
+    }
+}
+
+const fn worker(number: u32) -> Culprit {
+    Culprit::Worker { worker: number }
+}
+
+fn describe(candidate: &Candidate<'_>) -> String {
+    match candidate.exit {
+        Some(exit) if exit.is_success() => "ended before the launcher did".to_string(),
+        Some(exit) => exit.to_string(),
+        None if candidate.cause.is_empty() => "lost".to_string(),
+        None => candidate.cause.to_string(),
+    }
+}

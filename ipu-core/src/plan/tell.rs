@@ -1,0 +1,257 @@
+//! What people and machines are told: phase, counts, message, reasons, wake.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+
+use crate::observation::PartitionFacts;
+use crate::plan::view::{Instance, Pass, Stage};
+use crate::plan::{JobPhase, Plan};
+use crate::reason::Reason;
+use crate::rules::cleanup::Retention;
+use crate::rules::{scale, suspend};
+
+/// The documented text of a job that does what it should (seed 000 §6.7).
+const RECONCILED: &str = "Successfully reconciled IPUJob";
+/// The documented text of an instance without partition (seed 000 §6.7).
+const NOT_READY: &str = "partition not ready yet!";
+/// The documented text of a job that has completed.
+const ALL_DONE: &str = "All instances done";
+/// How often [`NOT_READY`] is repeated at most: the documented form says it once for each instance, and a status is no
+/// place for a thousand of them.
+const MOST_REPEATS: usize = 16;
+/// The most reasons of a plan: what concerns more instances than that is said by number.
+const MOST_REASONS: usize = 32;
+
+impl<'a> Pass<'a> {
+    pub(super) fn tell(mut self) -> Plan {
+        let instances = core::mem::take(&mut self.instances);
+        self.status.phase = self.phase(&instances);
+        self.status.desired_instances = self.job.instances();
+        self.status.current_instances = self.count(&instances, |pass, instance| pass.is_current(instance));
+        let size = self.job.ipus_per_instance().get();
+        let held = self.count(&instances, |_, instance| instance.holds_ipus());
+        self.status.ipus_held = held.saturating_mul(size);
+        self.explain(&instances);
+        if !self.status.phase.is_finished() || self.status.message.is_empty() || self.is_new_conclusion() {
+            self.status.message = self.message(&instances);
+        }
+        self.status.instances = instances
+            .iter()
+            .filter(|instance| self.wanted(instance) == scale::Verdict::Keep || instance.stage != Stage::Gone)
+            .map(|instance| instance.memory.clone())
+            .collect();
+        Plan {
+            effects: self.effects,
+            status: self.status,
+            reasons: self.reasons,
+            wake: self.wake_at.map(|at| at.since(self.seen.now)),
+        }
+    }
+
+    fn is_new_conclusion(&self) -> bool {
+        self.concluded == super::view::Recorded::InThisPass
+    }
+
+    fn count(&self, instances: &[Instance<'a>], counts: impl Fn(&Self, &Instance<'a>) -> bool) -> u32 {
+        let counted = instances.iter().filter(|instance| counts(self, instance)).count();
+        u32::try_from(counted).unwrap_or(u32::MAX)
+    }
+
+    fn phase(&self, instances: &[Instance<'a>]) -> JobPhase {
+        if self.seen.deleted {
+            return JobPhase::Terminating;
+        }
+        match self.suspension() {
+            suspend::Verdict::Finished => return self.status.phase,
+            suspend::Verdict::HoldNothing => return JobPhase::Suspended,
+            suspend::Verdict::GoOn => {}
+        }
+        let mut phase = JobPhase::Running;
+        for instance in instances {
+            if self.wanted(instance) == scale::Verdict::Remove {
+                continue;
+            }
+            let between_attempts = instance.memory.retry_at.is_some() && instance.memory.given_back == 0;
+            match instance.stage {
+                Stage::Running | Stage::Ended | Stage::Gone => {}
+                // An instance that has ended while others run on: the job still runs.
+                Stage::Judged if instance.memory.outcome.is_some() => {}
+                Stage::Stopping | Stage::Releasing if instance.memory.outcome.is_some() => {}
+                _ if between_attempts => return JobPhase::Restarting,
+                Stage::Judged
+                | Stage::Stopping
+                | Stage::Releasing
+                | Stage::BackingOff
+                | Stage::GivenBack
+                | Stage::InLine(_)
+                | Stage::Preparing
+                | Stage::Starting(_)
+                | Stage::Launching => phase = JobPhase::Pending,
+            }
+        }
+        phase
+    }
+
+    fn is_current(&self, instance: &Instance<'a>) -> bool {
+        let active = matches!(instance.partition, PartitionFacts::Active { attempt, .. } if *attempt == instance.memory.attempt);
+        active
+            && self.wanted(instance) == scale::Verdict::Keep
+            && instance.memory.outcome.is_none()
+            && self.all_there(instance)
+    }
+
+    /// Says why every instance is where it is.
+    fn explain(&mut self, instances: &[Instance<'a>]) {
+        if let Some(conclusion) = self
+            .status
+            .conclusion
+            .clone()
+            .filter(|_| self.status.phase.is_finished())
+        {
+            self.because(conclusion);
+            self.explain_what_is_held();
+        }
+        if self.status.phase == JobPhase::Suspended {
+            self.because(Reason::new(
+                "Suspended",
+                "the job is suspended and is to hold nothing",
+            ));
+        }
+        if self.status.phase == JobPhase::Terminating {
+            self.because(Reason::new(
+                "Deleted",
+                "the job is deleted and gives everything back",
+            ));
+        }
+        let about = instances.iter().filter_map(|instance| self.reason_of(instance));
+        let mut about: alloc::vec::Vec<Reason> = about.collect();
+        if about.len() > MOST_REASONS {
+            let more = about.split_off(MOST_REASONS).len();
+            about.push(
+                Reason::new("More", format!("{more} more instances are not running yet"))
+                    .with("instances", more as u64),
+            );
+        }
+        self.reasons.extend(about);
+        if self.reasons.is_empty() {
+            let wanted = self.job.instances();
+            let reason = if wanted == 0 {
+                Reason::new("ScaledToZero", "the job is scaled to 0 instances")
+            } else {
+                Reason::new(
+                    "Running",
+                    format!(
+                        "{} of {wanted} instances run",
+                        self.count(instances, |_, instance| instance.stage == Stage::Running)
+                    ),
+                )
+            };
+            self.because(reason);
+        }
+    }
+
+    fn explain_what_is_held(&mut self) {
+        let held = self.status.ipus_held;
+        if held == 0 {
+            return;
+        }
+        let until = match self.retention() {
+            Retention::UntilDeleted => "until it is deleted".to_string(),
+            Retention::Until(end) => {
+                format!(
+                    "for another {} s, or until it is deleted",
+                    end.since(self.seen.now).as_secs()
+                )
+            }
+            Retention::Over => "until they are released, which is under way".to_string(),
+        };
+        self.because(
+            Reason::new(
+                "FinishedHoldsIpus",
+                format!("the finished job still holds {held} IPUs {until}"),
+            )
+            .with("ipusHeld", held),
+        );
+    }
+
+    fn reason_of(&self, instance: &Instance<'a>) -> Option<Reason> {
+        let index = instance.index;
+        let all = self.job.workers_per_instance();
+        let attempt = instance.memory.attempt;
+        let reason = match &instance.stage {
+            Stage::Judged | Stage::Gone | Stage::Running | Stage::Ended => return None,
+            Stage::InLine(reason) => return Some(reason.clone().with("instance", index)),
+            Stage::Stopping => Reason::new(
+                "StoppingProcesses",
+                format!("processes of instance {index} are ending"),
+            ),
+            Stage::Releasing => Reason::new(
+                "ReleasingPartition",
+                format!("the partition of instance {index} is given back"),
+            ),
+            Stage::BackingOff => Reason::new(
+                "BackingOff",
+                format!("attempt {attempt} of instance {index} waits for its back-off"),
+            ),
+            Stage::GivenBack => Reason::new(
+                "WorkersUnschedulable",
+                format!("instance {index} gave its partition back, because nothing could run on it, and waits before it asks for another"),
+            )
+            .with("givenBack", instance.memory.given_back),
+            Stage::Preparing => Reason::new(
+                "PreparingPartition",
+                format!("the partition of instance {index} is being made ready for attempt {attempt}"),
+            ),
+            Stage::Starting(ready) => Reason::new(
+                "StartingWorkers",
+                format!("{ready} of {all} workers of instance {index} run"),
+            )
+            .with("ready", *ready)
+            .with("workers", all),
+            Stage::Launching => {
+                Reason::new("StartingLauncher", format!("the launcher of instance {index} starts"))
+            }
+        };
+        Some(reason.with("instance", index))
+    }
+
+    fn message(&self, instances: &[Instance<'a>]) -> String {
+        let key = self.job.key();
+        let first = self.reasons.first().map_or("", |reason| reason.message.as_str());
+        match self.status.phase {
+            JobPhase::Completed => ALL_DONE.to_string(),
+            JobPhase::Failed => format!("IPUJob {key} failed: {first}"),
+            JobPhase::Terminating => format!("IPUJob {key} is being deleted"),
+            JobPhase::Suspended => format!("IPUJob {key} is suspended"),
+            JobPhase::Running => RECONCILED.to_string(),
+            JobPhase::Pending | JobPhase::Restarting => {
+                let lacks = |instance: &&Instance<'a>| {
+                    matches!(
+                        instance.stage,
+                        Stage::InLine(_) | Stage::Preparing | Stage::GivenBack
+                    )
+                };
+                let lacking = instances.iter().filter(lacks).count();
+                if lacking == 0 {
+                    return format!("{RECONCILED}: {first}");
+                }
+                let why = instances.iter().find_map(|instance| match &instance.stage {
+                    Stage::InLine(reason) => Some(reason.message.clone()),
+                    Stage::Judged
+                    | Stage::Stopping
+                    | Stage::Releasing
+                    | Stage::Gone
+                    | Stage::BackingOff
+                    | Stage::GivenBack
+                    | Stage::Preparing
+                    | Stage::Starting(_)
+                    | Stage::Launching
+                    | Stage::Running
+                    | Stage::Ended => None,
+                });
+                let repeated = NOT_READY.repeat(lacking.min(MOST_REPEATS));
+                why.map_or(repeated.clone(), |why| format!("{repeated} {why}"))
+            }
+        }
+    }
+}

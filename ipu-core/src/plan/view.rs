@@ -1,0 +1,284 @@
+//! The facts of one pass in order: one [`Instance`] for each index that the job, the record or the facts know.
+//!
+//! Whatever is odd in an observation is settled here: facts of one instance that come twice are joined, and an attempt
+//! newer than the record's, which a lost record leaves behind, is taken over.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::job::{JobSpec, Shape};
+use crate::observation::{Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::{Effect, InstanceStatus, JobStatus};
+use crate::reason::Reason;
+use crate::rules::finalize::Processes;
+use crate::rules::orphan;
+use crate::rules::reset::Usage;
+use crate::rules::scale;
+use crate::units::Timestamp;
+
+/// Everything that one pass reads and writes.
+pub(super) struct Pass<'a> {
+    pub(super) job: &'a JobSpec,
+    pub(super) seen: &'a Observation,
+    /// The status to be recorded.
+    pub(super) status: JobStatus,
+    pub(super) instances: Vec<Instance<'a>>,
+    pub(super) effects: Vec<Effect>,
+    pub(super) reasons: Vec<Reason>,
+    /// When to look again.
+    pub(super) wake_at: Option<Timestamp>,
+    /// Whether the job finished in this pass.
+    pub(super) concluded: Recorded,
+}
+
+/// Whether a verdict stood in the record before this pass; only then it is acted upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Before,
+    InThisPass,
+}
+
+/// One instance: facts, memory, and what this pass makes of them.
+pub(super) struct Instance<'a> {
+    pub(super) index: u32,
+    pub(super) partition: &'a PartitionFacts,
+    pub(super) launchers: Vec<&'a ProcessFacts>,
+    pub(super) workers: Vec<&'a ProcessFacts>,
+    pub(super) memory: InstanceStatus,
+    /// Whether the verdict that `memory` holds stood in the record before.
+    pub(super) recorded: Recorded,
+    pub(super) stage: Stage,
+}
+
+/// How far an instance is, for the status and the reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A verdict was made in this pass.
+    Judged,
+    /// Processes of an earlier attempt, or of something that is to go, are ending.
+    Stopping,
+    /// Its partition is given back.
+    Releasing,
+    /// Nothing of it is left, and nothing is to come.
+    Gone,
+    /// Between two attempts, with its partition.
+    BackingOff,
+    /// Nothing could run on its partition: it holds nothing for a while.
+    GivenBack,
+    /// In the line for a partition.
+    InLine(Reason),
+    /// Its partition is asked for, made, reset.
+    Preparing,
+    /// Its workers start; so many run.
+    Starting(u32),
+    /// Its workers run, its launcher starts.
+    Launching,
+    /// It runs.
+    Running,
+    /// It has ended, and keeps what its clean-up policy leaves.
+    Ended,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
+        let mut instances: BTreeMap<u32, Instance<'a>> = BTreeMap::new();
+        for index in 0..job.instances() {
+            instances.insert(index, Instance::new(index));
+        }
+        for memory in &seen.status.instances {
+            let instance = instances
+                .entry(memory.index)
+                .or_insert_with(|| Instance::new(memory.index));
+            instance.memory = memory.clone();
+        }
+        for facts in &seen.instances {
+            let instance = instances
+                .entry(facts.index)
+                .or_insert_with(|| Instance::new(facts.index));
+            if weight(&facts.partition) > weight(instance.partition) {
+                instance.partition = &facts.partition;
+            }
+            instance.launchers.extend(&facts.launcher);
+            instance.workers.extend(&facts.workers);
+        }
+        let mut instances: Vec<_> = instances.into_values().collect();
+        for instance in &mut instances {
+            instance.take_over_newest_attempt();
+        }
+        Self {
+            job,
+            seen,
+            status: seen.status.clone(),
+            instances,
+            effects: Vec::new(),
+            reasons: Vec::new(),
+            wake_at: None,
+            concluded: Recorded::Before,
+        }
+    }
+
+    pub(super) fn wake_by(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(super) fn because(&mut self, reason: Reason) {
+        self.reasons.push(reason);
+    }
+
+    pub(super) fn wanted(&self, instance: &Instance<'_>) -> scale::Verdict {
+        scale::decide(instance.index, self.job.instances())
+    }
+
+    pub(super) fn has_launcher(&self) -> bool {
+        match self.job.shape() {
+            Shape::Workers => false,
+            Shape::Launcher { .. } | Shape::Interactive { .. } => true,
+        }
+    }
+
+    /// Whether a worker belongs to the job.
+    pub(super) fn judge_worker(&self, instance: &Instance<'_>, worker: &ProcessFacts) -> orphan::Verdict {
+        orphan::decide(orphan::Facts {
+            of_this_attempt: worker.attempt == instance.memory.attempt,
+            in_range: worker.index < self.job.workers_per_instance(),
+            does_work: !self.has_launcher(),
+            alive: worker.phase.is_alive(),
+            instance_ended: instance.memory.outcome.is_some(),
+        })
+    }
+
+    /// Whether a launcher belongs to the job.
+    pub(super) fn judge_launcher(&self, instance: &Instance<'_>, launcher: &ProcessFacts) -> orphan::Verdict {
+        orphan::decide(orphan::Facts {
+            of_this_attempt: launcher.attempt == instance.memory.attempt,
+            in_range: self.has_launcher(),
+            does_work: true,
+            alive: launcher.phase.is_alive(),
+            instance_ended: instance.memory.outcome.is_some(),
+        })
+    }
+
+    /// The workers of the attempt that runs.
+    pub(super) fn own_workers<'b>(
+        &'b self,
+        instance: &'b Instance<'a>,
+    ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
+        let workers = instance.workers.iter().copied();
+        workers.filter(|worker| self.judge_worker(instance, worker) == orphan::Verdict::Belongs)
+    }
+
+    /// The launchers of the attempt that runs; more than one only in an odd observation.
+    pub(super) fn own_launchers<'b>(
+        &'b self,
+        instance: &'b Instance<'a>,
+    ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
+        let launchers = instance.launchers.iter().copied();
+        launchers.filter(|launcher| self.judge_launcher(instance, launcher) == orphan::Verdict::Belongs)
+    }
+
+    /// How many workers of the attempt run or are done.
+    pub(super) fn ready_workers(&self, instance: &Instance<'a>) -> u32 {
+        let ready = |number: &u32| self.is_ready(instance, *number);
+        (0..self.job.workers_per_instance())
+            .filter(ready)
+            .map(|_| 1)
+            .sum()
+    }
+
+    /// Whether worker `number` runs, or is done.
+    pub(super) fn is_ready(&self, instance: &Instance<'a>, number: u32) -> bool {
+        instance.memory.done.contains(&number)
+            || self
+                .own_workers(instance)
+                .any(|worker| worker.index == number && matches!(worker.phase, ProcessPhase::Running { .. }))
+    }
+
+    /// Whether the attempt has begun to use its partition.
+    pub(super) fn usage(&self, instance: &Instance<'a>) -> Usage {
+        let begun = self.own_workers(instance).next().is_some()
+            || self.own_launchers(instance).next().is_some()
+            || !instance.memory.done.is_empty();
+        if begun { Usage::InUse } else { Usage::Unused }
+    }
+}
+
+impl<'a> Instance<'a> {
+    fn new(index: u32) -> Self {
+        Self {
+            index,
+            partition: &PartitionFacts::Absent,
+            launchers: Vec::new(),
+            workers: Vec::new(),
+            memory: InstanceStatus::new(index),
+            recorded: Recorded::Before,
+            stage: Stage::Gone,
+        }
+    }
+
+    pub(super) fn processes(&self) -> impl Iterator<Item = &'a ProcessFacts> + '_ {
+        self.launchers.iter().chain(&self.workers).copied()
+    }
+
+    pub(super) fn processes_left(&self) -> Processes {
+        if self.processes().any(|process| process.phase.is_alive()) {
+            Processes::Alive
+        } else if self.processes().next().is_some() {
+            Processes::Ended
+        } else {
+            Processes::None
+        }
+    }
+
+    /// Whether anything of the recorded attempt, or of a newer one, exists: then the attempt is closed before it goes.
+    pub(super) fn holds_attempt(&self) -> bool {
+        let attempt = self.memory.attempt;
+        self.processes().any(|process| process.attempt >= attempt)
+            || made_for(self.partition).is_some_and(|made_for| made_for >= attempt)
+    }
+
+    /// Whether the instance holds IPUs.
+    pub(super) const fn holds_ipus(&self) -> bool {
+        match self.partition {
+            PartitionFacts::Absent | PartitionFacts::Waiting { .. } => false,
+            PartitionFacts::Pending { .. }
+            | PartitionFacts::Active { .. }
+            | PartitionFacts::Failed { .. }
+            | PartitionFacts::Releasing => true,
+        }
+    }
+
+    /// A newer attempt than the recorded one exists if a record was lost after its effects were applied.
+    fn take_over_newest_attempt(&mut self) {
+        let processes = self.processes().map(|process| process.attempt);
+        let newest = processes.chain(made_for(self.partition)).max();
+        if let Some(newest) = newest.filter(|newest| *newest > self.memory.attempt) {
+            self.memory = InstanceStatus {
+                attempt: newest,
+                outcome: self.memory.outcome,
+                ..InstanceStatus::new(self.index)
+            };
+        }
+    }
+}
+
+/// The attempt that a partition was made or reset for.
+const fn made_for(partition: &PartitionFacts) -> Option<u32> {
+    match partition {
+        PartitionFacts::Pending { attempt }
+        | PartitionFacts::Active { attempt, .. }
+        | PartitionFacts::Failed { attempt, .. } => Some(*attempt),
+        PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => None,
+    }
+}
+
+/// Of facts that contradict one another the one that holds most is believed: nothing is handed on by mistake.
+const fn weight(partition: &PartitionFacts) -> u8 {
+    match partition {
+        PartitionFacts::Absent => 0,
+        PartitionFacts::Waiting { .. } => 1,
+        PartitionFacts::Releasing => 2,
+        PartitionFacts::Pending { .. } => 3,
+        PartitionFacts::Failed { .. } => 4,
+        PartitionFacts::Active { .. } => 5,
+    }
+}

@@ -1,0 +1,15 @@
+//! The life-cycle rules: one a file, each a pure function `decide` of a few facts. They know nothing of one another;
+//! [`plan`](crate::plan()) is the only place where they meet. `docs/rules.md` is generated from their headers.
+
+pub(crate) mod backoff;
+pub(crate) mod cleanup;
+pub(crate) mod deadline;
+pub(crate) mod finalize;
+pub(crate) mod first_failure;
+pub(crate) mod interactive;
+pub(crate) mod orphan;
+pub(crate) mod reset;
+pub(crate) mod restart;
+pub(crate) mod scale;
+pub(crate) mod start_deadline;
+pub(crate) mod suspend;

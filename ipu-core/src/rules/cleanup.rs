@@ -1,0 +1,79 @@
+//! Clean-up: what of a finished job is removed.
+//!
+//! Fields: `cleanPodPolicy`, `ttlSecondsAfterFinished`
+//! Source: seed 000 §6.7.3
+//!
+//! | policy | workers | launcher | partition (IPUs) |
+//! |---|---|---|---|
+//! | None | keep | keep | keep |
+//! | Workers | remove | keep | keep |
+//! | All | remove | remove | remove |
+//! | any, once `ttlSecondsAfterFinished` is over | remove | remove | remove |
+//!
+//! Before the job has finished, everything is kept. What is kept stays until the job is deleted: under None the sleeping
+//! workers of a launcher go on sleeping, and `status.ipusHeld` says what the finished job still holds.
+
+use core::time::Duration;
+
+use crate::job::CleanPodPolicy;
+use crate::plan::JobPhase;
+use crate::units::Timestamp;
+
+/// What something is to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A worker.
+    Worker,
+    /// A launcher.
+    Launcher,
+    /// The partition of an instance.
+    Partition,
+}
+
+/// What is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It stays.
+    Keep,
+    /// It goes.
+    Remove,
+}
+
+/// How long a finished job keeps what its policy leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retention {
+    /// Until it is deleted.
+    UntilDeleted,
+    /// Until this moment, still to come.
+    Until(Timestamp),
+    /// No longer.
+    Over,
+}
+
+/// Whether something of this `role` stays.
+pub(crate) const fn decide(
+    policy: CleanPodPolicy,
+    role: Role,
+    phase: JobPhase,
+    retention: Retention,
+) -> Verdict {
+    if !phase.is_finished() {
+        return Verdict::Keep;
+    }
+    match (retention, policy, role) {
+        (Retention::Over, _, Role::Worker | Role::Launcher | Role::Partition)
+        | (_, CleanPodPolicy::All, Role::Worker | Role::Launcher | Role::Partition)
+        | (_, CleanPodPolicy::Workers, Role::Worker) => Verdict::Remove,
+        (_, CleanPodPolicy::Workers, Role::Launcher | Role::Partition)
+        | (_, CleanPodPolicy::None, Role::Worker | Role::Launcher | Role::Partition) => Verdict::Keep,
+    }
+}
+
+/// How long a job that finished at `finished` keeps what its policy leaves.
+pub(crate) fn retention(ttl: Option<Duration>, finished: Option<Timestamp>, now: Timestamp) -> Retention {
+    match (ttl, finished) {
+        (Some(ttl), Some(finished)) if finished.plus(ttl) <= now => Retention::Over,
+        (Some(ttl), Some(finished)) => Retention::Until(finished.plus(ttl)),
+        (None, _) | (_, None) => Retention::UntilDeleted,
+    }
+}

@@ -1,0 +1,77 @@
+//! Reset: what a partition needs before, and while, an attempt uses it.
+//!
+//! Fields: none
+//! Source: seed 000 §6.8.1 ("if this partition already exists and is already owned by this IPUJob, it will reset the partition")
+//!
+//! | partition | attempt a has not begun | attempt a has processes |
+//! |---|---|---|
+//! | absent, in the line | ask for it | the attempt fails |
+//! | pending | ask again, until it is ready | for a: wait; for an earlier one: the attempt fails |
+//! | active for a | use it | use it |
+//! | active for an earlier attempt | ask for a fresh one: it is reset | the attempt fails |
+//! | in error since an earlier attempt | reset it | the attempt fails |
+//! | in error for a | give it back, ask for another after a pause | the attempt fails |
+//! | being given back | wait | the attempt fails |
+//!
+//! An attempt that fails because of its partition counts against the back-off limit as any failure without exit code
+//! does: a partition that keeps failing ends the job instead of resetting for ever. A partition that never became ready
+//! costs no restart.
+
+use crate::observation::PartitionFacts;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is asked for, or asked to become fresh.
+    Ask,
+    /// It is reset.
+    Reset,
+    /// It is ready for the attempt.
+    Use,
+    /// Nothing, until it has changed.
+    Wait,
+    /// It goes back; another is asked for after a pause.
+    GiveBack,
+    /// The attempt cannot go on.
+    FailAttempt,
+}
+
+/// Whether an attempt has begun to use its partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    /// No process was started.
+    Unused,
+    /// Processes were started.
+    InUse,
+}
+
+/// What `partition` needs for `attempt`.
+pub(crate) const fn decide(partition: &PartitionFacts, attempt: u32, usage: Usage) -> Verdict {
+    match (partition, usage) {
+        (
+            PartitionFacts::Active {
+                attempt: made_for, ..
+            },
+            _,
+        ) if *made_for == attempt => Verdict::Use,
+        (PartitionFacts::Pending { attempt: made_for }, Usage::InUse) if *made_for == attempt => {
+            Verdict::Wait
+        }
+        (_, Usage::InUse) => Verdict::FailAttempt,
+        (
+            PartitionFacts::Failed {
+                attempt: made_for, ..
+            },
+            Usage::Unused,
+        ) if *made_for < attempt => Verdict::Reset,
+        (PartitionFacts::Failed { .. }, Usage::Unused) => Verdict::GiveBack,
+        (PartitionFacts::Releasing, Usage::Unused) => Verdict::Wait,
+        (
+            PartitionFacts::Absent
+            | PartitionFacts::Waiting { .. }
+            | PartitionFacts::Pending { .. }
+            | PartitionFacts::Active { .. },
+            Usage::Unused,
+        ) => Verdict::Ask,
+    }
+}
