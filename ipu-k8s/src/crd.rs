@@ -1,0 +1,39 @@
+//! The `IPUJob` custom resource `graphcore.ai/v1alpha1`: its wire form, manifests that hold it, and what becomes of it
+//! outside of Kubernetes.
+//!
+//! ```
+//! use ipu_core::Limits;
+//! use ipu_k8s::crd::{Document, read_manifests};
+//!
+//! let text = "
+//! apiVersion: graphcore.ai/v1alpha1
+//! kind: IPUJob
+//! metadata: {name: mnist, uid: u1}
+//! spec:
+//!   jobInstances: 1
+//!   ipusPerJobInstance: '2'
+//!   workers: {template: {spec: {containers: [{name: main, command: [./train.sh]}]}}}
+//! ";
+//! for document in read_manifests(text, &[])? {
+//!     if let Document::IpuJob(manifest) = document {
+//!         let parsed = manifest.parse(&Limits::default()).expect("the manifest breaks no rule");
+//!         assert_eq!(parsed.spec.partition().size.get(), 2);
+//!     }
+//! }
+//! # Ok::<(), ipu_k8s::crd::ManifestError>(())
+//! ```
+
+mod document;
+mod edit;
+mod host;
+mod job;
+mod raw;
+mod schema;
+
+pub use self::document::{Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, Skipped, read_manifests};
+pub use self::edit::{Edit, EditError};
+pub use self::host::{HostContainer, HostView, Ignored, UnsupportedEnv};
+pub use self::job::{
+    Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, ObjectMeta, PodTemplate, RestartPolicy,
+    RollingUpdate, Strategy, Workers,
+};

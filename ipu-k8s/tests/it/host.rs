@@ -1,0 +1,138 @@
+//! What a bare host makes of a Pod template.
+
+use ipu_k8s::crd::{Document, HostView, IpuJob, read_manifests};
+
+fn job(text: &str) -> IpuJob {
+    let documents = read_manifests(text, &[]).unwrap();
+    let job = documents.into_iter().find_map(|document| match document {
+        Document::IpuJob(manifest) => Some(manifest.job),
+        _ => None,
+    });
+    job.unwrap()
+}
+
+fn fields(view: &HostView) -> Vec<String> {
+    view.ignored
+        .iter()
+        .map(|ignored| {
+            format!(
+                "{}: {}",
+                ignored.field.replace("spec.workers.template", "…"),
+                ignored.what
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_job_of_listing_8_7_runs_its_command_and_the_rest_is_named() {
+    let view = job(include_str!("../data/seeds/002-mnist.yaml"))
+        .host_view()
+        .unwrap();
+    assert_eq!(
+        view.container.program().unwrap(),
+        [
+            "bash",
+            "-c",
+            "pip3 install -r requirements.txt && python3 mnist_poptorch.py --epochs=1"
+        ]
+    );
+    assert_eq!(
+        view.container.working_dir.as_deref(),
+        Some("/opt/tutorials/simple_applications/pytorch/mnist")
+    );
+    assert_eq!(
+        fields(&view),
+        [
+            "….metadata.annotations: k8s.v1.cni.cncf.io/networks",
+            "….spec.restartPolicy: Never",
+            "….spec.securityContext: runAsUser",
+            "….spec.containers[0].image: graphcore/pytorch-tutorials:latest",
+            "….spec.containers[0].resources: limits, requests",
+            "….spec.containers[0].securityContext: capabilities",
+        ]
+    );
+}
+
+#[test]
+fn volumes_are_named_with_their_kind_and_further_containers_too() {
+    let view = job(include_str!("../data/seeds/000-nfs.yaml"))
+        .host_view()
+        .unwrap();
+    assert_eq!(
+        fields(&view),
+        [
+            "….spec.volumes[0]: mypvc (persistentVolumeClaim)",
+            "….spec.containers[0].image: resnet:latest",
+            "….spec.containers[0].volumeMounts: mypvc (mountPath)",
+        ]
+    );
+    assert_eq!(view.container.program(), None);
+    let env: Vec<_> = view
+        .container
+        .env
+        .iter()
+        .map(|var| (var.name.as_str(), var.value.as_str()))
+        .collect();
+    assert_eq!(env, [("IPUOF_LOG_LEVEL", "INFO"), ("POPLAR_LOG_LEVEL", "INFO")]);
+}
+
+#[test]
+fn variables_that_only_kubernetes_can_fill_are_named_and_the_others_kept() {
+    let view = job("
+apiVersion: graphcore.ai/v1alpha1
+kind: IPUJob
+spec:
+  launcher:
+    command: [a]
+    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: s, key: k}}}, {name: B, value: b}]
+  workers:
+    template:
+      spec:
+        containers:
+        - name: main
+          env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}, {name: EMPTY}]
+        - {name: sidecar, image: i}
+")
+    .host_view()
+    .unwrap();
+    let unsupported: Vec<_> = view
+        .unsupported_env
+        .iter()
+        .map(|var| format!("{} {} {}", var.field, var.name, var.source))
+        .collect();
+    assert_eq!(
+        unsupported,
+        [
+            "spec.workers.template.spec.containers[0].env[0] NODE fieldRef",
+            "spec.launcher.env[0] TOKEN secretKeyRef",
+        ]
+    );
+    assert_eq!(view.container.env.len(), 1);
+    assert_eq!(fields(&view), ["….spec.containers[1]: sidecar (image)"]);
+}
+
+#[test]
+fn a_template_that_a_host_cannot_read_is_refused_with_all_its_faults() {
+    for (workers, expected) in [
+        (
+            "{}",
+            vec![
+                "spec.workers.template.spec.containers is absent: its first item says what the workers run; add a container with a name, an image and a command",
+            ],
+        ),
+        (
+            "{template: {spec: {containers: [{name: a, command: run, args: [1], env: [{value: x}]}]}}}",
+            vec![
+                "spec.workers.template.spec.containers[0].args[0] = 1: must be a text; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].command = \"run\": must be a list; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].env[0].name is absent: a variable has a name, which is a text; write it as Kubernetes has it, numbers of a text in quotes",
+            ],
+        ),
+    ] {
+        let text = format!("apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nspec: {{workers: {workers}}}\n");
+        let violations = job(&text).host_view().unwrap_err();
+        let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+        assert_eq!(violations, expected);
+    }
+}

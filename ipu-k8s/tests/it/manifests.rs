@@ -1,0 +1,268 @@
+//! Reading files of manifests: what is accepted, what is refused, and where the fault is said to be.
+
+use ipu_core::{IntOrString, Limits};
+use ipu_k8s::crd::{Document, Edit, MAX_MANIFEST_BYTES, Manifest, ManifestError, read_manifests};
+use proptest::prelude::*;
+
+const HEAD: &str = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, uid: u}\n";
+
+fn only(text: &str, edits: &[&str]) -> Manifest {
+    let edits: Vec<Edit> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
+    match read_manifests(text, &edits).unwrap().remove(0) {
+        Document::IpuJob(manifest) => *manifest,
+        other => panic!("no IPUJob: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn check_violations(spec: &str, expected: &[&str]) {
+    let violations = only(&format!("{HEAD}spec:\n{spec}"), &[])
+        .parse(&Limits::default())
+        .unwrap_err();
+    let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    assert_eq!(violations, expected);
+}
+
+#[test]
+fn unknown_fields_are_named_with_the_field_that_was_meant() {
+    check_violations(
+        "  jobInstance: 1\n  ipusPerJobInstance: '3'\n  template: {spec: {}}\n  colour: red\n  interactive: {TTL: 1}\n",
+        &[
+            "spec.colour = \"red\": is no field of an IPUJob; remove it; known here are jobInstances, ipusPerJobInstance, workersPerJobInstance, workerPerJobInstance, modelReplicasPerWorker, modelReplicas, ipusPerModelReplica, cleanPodPolicy, interactive, launcher, restartPolicy, workers, suspend, ttlSecondsAfterFinished, activeDeadlineSeconds, startDeadlineSeconds, priority, account, preemptible, reconfigurable, allocation",
+            "spec.interactive.TTL = 1: is no field of an IPUJob; did you mean ttl?",
+            "spec.jobInstance = 1: is no field of an IPUJob; did you mean jobInstances?",
+            "spec.template = {…}: is no field of an IPUJob; did you mean spec.workers.template?",
+            "spec.ipusPerJobInstance = \"3\": must be a power of two from 1 to 64; use 2 or 4",
+            "spec.interactive.ttl is absent: an interactive job ends after it; add the seconds that the session may last",
+        ],
+    );
+}
+
+#[test]
+fn values_of_a_wrong_kind_are_named_and_not_called_absent_as_well() {
+    check_violations(
+        "  ipusPerJobInstance: [4]\n  suspend: 'yes'\n  launcher:\n    command: [sleep, 10]\n    env: [{name: A, value: 1}, 7]\n",
+        &[
+            "spec.ipusPerJobInstance = [4]: must be a number, or a number in quotes; write the number alone",
+            "spec.launcher.command[1] = 10: must be a text; put it in quotes",
+            "spec.launcher.env[0].value = 1: must be a text; put it in quotes",
+            "spec.launcher.env[1] = 7: must be an object; write its fields below it, indented",
+            "spec.suspend = \"yes\": must be true or false; write true or false without quotes",
+        ],
+    );
+}
+
+#[test]
+fn a_syntax_error_has_its_place() {
+    let text = format!("{HEAD}spec:\n  jobInstances: 1\n ipusPerJobInstance: 1\n");
+    match read_manifests(&text, &[]) {
+        Err(ManifestError::Syntax { line, message, .. }) => {
+            assert_eq!(line, 6, "{message}");
+            assert!(!message.contains("line"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn anchors_lists_and_json_are_manifests_too() {
+    let yaml = format!("{HEAD}spec: {{ipusPerJobInstance: &size 4, workersPerJobInstance: *size}}\n");
+    let parsed = only(&yaml, &[]).parse(&Limits::default()).unwrap();
+    assert_eq!(parsed.spec.workers_per_instance(), 4);
+
+    let item = r#"{"apiVersion":"graphcore.ai/v1alpha1","kind":"IPUJob","metadata":{"name":"a","uid":"u"},"spec":{"ipusPerJobInstance":"4"}}"#;
+    for text in [
+        item.to_owned(),
+        format!("{item}\n{item}"),
+        item.replace(",", ",\n\t"),
+        format!(r#"{{"kind":"List","apiVersion":"v1","items":[{item}]}}"#),
+    ] {
+        assert!(only(&text, &[]).parse(&Limits::default()).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn documents_that_are_no_ipujobs_are_reported_and_the_line_of_each_is_known() {
+    let text = format!("# first\nkind: Service\nmetadata: {{name: web}}\n---\n---\n{HEAD}spec: {{}}\n");
+    let documents = read_manifests(&text, &[]).unwrap();
+    let [Document::Skipped(service), Document::IpuJob(job)] = &documents[..] else {
+        panic!("{documents:?}")
+    };
+    assert_eq!(
+        (service.kind.as_str(), service.name.as_str(), service.line),
+        ("Service", "web", 2)
+    );
+    assert_eq!(job.line, 6);
+}
+
+#[test]
+fn a_file_without_an_ipujob_is_refused_with_what_it_has() {
+    let error = read_manifests("kind: Service\nmetadata: {name: web}\n", &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no IPUJob in the file, which has Service web: a job begins with `apiVersion: graphcore.ai/v1alpha1` and `kind: IPUJob`"
+    );
+    assert!(matches!(
+        read_manifests("", &[]),
+        Err(ManifestError::NoIpuJob { .. })
+    ));
+    let large = " ".repeat(MAX_MANIFEST_BYTES + 1);
+    assert!(matches!(
+        read_manifests(&large, &[]),
+        Err(ManifestError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn another_version_or_spelling_of_the_kind_is_named() {
+    let text = HEAD.replace("v1alpha1", "v1").replace("IPUJob", "IpuJob");
+    let manifest = only(&format!("{text}spec: {{ipusPerJobInstance: 1}}\n"), &[]);
+    let faults: Vec<_> = manifest.faults().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        faults,
+        [
+            "apiVersion = graphcore.ai/v1: must be graphcore.ai/v1alpha1; write graphcore.ai/v1alpha1",
+            "kind = IpuJob: must be IPUJob; write IPUJob",
+        ]
+    );
+    assert!(manifest.parse(&Limits::default()).is_err());
+}
+
+#[test]
+fn edits_change_what_a_file_says_and_nothing_else() {
+    let text = format!("{HEAD}spec: {{jobInstances: 1, ipusPerJobInstance: '4', suspend: true}}\n");
+    let edits = [
+        "jobInstances=3",
+        "spec.launcher.command=[mpirun, '-np', '2']",
+        "launcher.command[3]=x",
+        "spec.suspend=",
+        "metadata.annotations.a\\.b/c=d",
+    ];
+    let job = only(&text, &edits).job;
+    assert_eq!(job.spec.job_instances, Some(IntOrString::Int(3)));
+    assert_eq!(job.spec.suspend, None);
+    assert_eq!(
+        job.spec.launcher.unwrap().command.unwrap(),
+        ["mpirun", "-np", "2", "x"]
+    );
+    assert_eq!(job.metadata.annotations["a.b/c"], "d");
+
+    for edit in ["jobInstances.x=1", "launcher.command[7]=x"] {
+        let error = read_manifests(&text, &[edit.parse().unwrap()]);
+        assert!(matches!(error, Err(ManifestError::Edit { .. })), "{edit}");
+    }
+    for edit in ["", "a", "=1", "a[=1", "a[x]=1", "a[1001]=1", "a..b=1"] {
+        assert!(edit.parse::<Edit>().is_err(), "{edit}");
+    }
+}
+
+#[test]
+fn an_alias_bomb_is_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for i in 1..12 {
+        let aliases = vec![format!("*a{}", i - 1); 10].join(", ");
+        text.push_str(&format!("a{i}: &a{i} [{aliases}]\n"));
+    }
+    assert!(matches!(
+        read_manifests(&text, &[]),
+        Err(ManifestError::Syntax { .. })
+    ));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_reading_panic(text in "(apiVersion|kind|IPUJob|spec|metadata|[-:{}\\[\\]&*!|>'\", \n0-9a-z]){0,60}") {
+        for document in read_manifests(&text, &[]).unwrap_or_default() {
+            if let Document::IpuJob(manifest) = document {
+                let _ = manifest.parse(&Limits::default());
+                let _ = manifest.job.host_view();
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_below_every_field_is_read_or_named(field in prop::sample::select(FIELDS), value in value()) {
+        let edit: Edit = format!("{field}={value}").parse().unwrap();
+        let text = format!("{HEAD}spec: {{ipusPerJobInstance: 4, launcher: {{env: [{{name: A}}]}}, interactive: {{ttl: 1}}, workers: {{}}}}\n");
+        for document in read_manifests(&text, &[edit]).unwrap() {
+            if let Document::IpuJob(manifest) = document {
+                prop_assert!(manifest.faults().iter().all(|fault| !fault.fix.contains("defect")), "{:?}", manifest.faults());
+            }
+        }
+    }
+}
+
+/// Every field that the table of fields knows, so that table and types are compared.
+const FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.generateName",
+    "metadata.namespace",
+    "metadata.uid",
+    "metadata.labels",
+    "metadata.annotations",
+    "metadata.finalizers",
+    "metadata.generation",
+    "metadata.managedFields",
+    "spec.jobInstances",
+    "spec.ipusPerJobInstance",
+    "spec.workersPerJobInstance",
+    "spec.workerPerJobInstance",
+    "spec.modelReplicasPerWorker",
+    "spec.modelReplicas",
+    "spec.ipusPerModelReplica",
+    "spec.cleanPodPolicy",
+    "spec.interactive",
+    "spec.interactive.ttl",
+    "spec.launcher",
+    "spec.launcher.command",
+    "spec.launcher.env",
+    "spec.launcher.env[0].name",
+    "spec.launcher.env[0].value",
+    "spec.launcher.env[0].valueFrom",
+    "spec.launcher.tcpInterface",
+    "spec.restartPolicy",
+    "spec.restartPolicy.type",
+    "spec.restartPolicy.backOffLimit",
+    "spec.restartPolicy.exitCodes",
+    "spec.restartPolicy.backOffSeconds",
+    "spec.workers",
+    "spec.workers.replicas",
+    "spec.workers.strategy",
+    "spec.workers.strategy.type",
+    "spec.workers.strategy.rollingUpdate",
+    "spec.workers.strategy.rollingUpdate.maxSurge",
+    "spec.workers.template",
+    "spec.suspend",
+    "spec.ttlSecondsAfterFinished",
+    "spec.activeDeadlineSeconds",
+    "spec.startDeadlineSeconds",
+    "spec.priority",
+    "spec.account",
+    "spec.preemptible",
+    "spec.reconfigurable",
+    "spec.allocation",
+];
+
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        Just("1.5".to_owned()),
+        Just("18446744073709551615".to_owned()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        "\"[a-z0-9]{0,6}\"",
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(|items| format!("[{}]", items.join(","))),
+            prop::collection::vec(("(name|value|type|ttl|command|env|a)", inner), 0..3).prop_map(|items| {
+                let mut fields: Vec<String> = items
+                    .iter()
+                    .map(|(name, value)| format!("\"{name}\":{value}"))
+                    .collect();
+                fields.dedup_by_key(|field| field.split(':').next().map(str::to_owned));
+                format!("{{{}}}", fields.join(","))
+            }),
+        ]
+    })
+}

@@ -1,0 +1,98 @@
+//! The eight IPUJobs of the documents that this project starts from: what each asks for, and what we say about it.
+
+use ipu_core::{Limits, Parsed, Shape};
+use ipu_k8s::crd::{Document, Manifest, read_manifests};
+
+struct Seed {
+    file: &'static str,
+    text: &'static str,
+    instances: u32,
+    /// IPUs, GCDs, replicas of each instance.
+    partition: (u32, u32, u32),
+    shape: &'static str,
+    /// Fields that we warn about.
+    warnings: &'static [&'static str],
+    /// Other documents of the file.
+    skipped: &'static [&'static str],
+}
+
+macro_rules! seed {
+    ($file:literal, $instances:literal x $partition:expr, $shape:literal, $warnings:expr, $skipped:expr) => {
+        Seed {
+            file: $file,
+            text: include_str!(concat!("../data/seeds/", $file)),
+            instances: $instances,
+            partition: $partition,
+            shape: $shape,
+            warnings: &$warnings,
+            skipped: &$skipped,
+        }
+    };
+}
+
+const SEEDS: [Seed; 8] = [
+    seed!("000-training.yaml", 1 x (1, 1, 1), "launcher mpirun", ["spec.workerPerJobInstance"], []),
+    seed!("000-interactive.yaml", 1 x (2, 1, 1), "interactive 3600", [], []),
+    seed!("000-inference.yaml", 1 x (1, 1, 1), "workers", [], []),
+    seed!("000-nfs.yaml", 1 x (1, 1, 1), "launcher mpirun", [], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
+    seed!("001-training.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], []),
+    seed!("001-interactive.yaml", 1 x (4, 1, 4), "interactive 3600", ["spec.modelReplicas"], []),
+    seed!("001-nfs.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
+    seed!("002-mnist.yaml", 1 x (1, 1, 1), "workers", [], []),
+];
+
+#[test]
+fn every_ipujob_of_the_seeds_asks_for_the_partitions_that_its_text_says() {
+    for seed in SEEDS {
+        let (parsed, _) = parse(&seed);
+        let spec = &parsed.spec;
+        let partition = spec.partition();
+        assert_eq!(spec.instances(), seed.instances, "{}", seed.file);
+        let made = (partition.size.get(), partition.gcds, partition.replicas);
+        assert_eq!(made, seed.partition, "{}", seed.file);
+        let shape = match spec.shape() {
+            Shape::Workers => "workers".to_owned(),
+            Shape::Launcher { command } => format!("launcher {}", command[0]),
+            Shape::Interactive { ttl } => format!("interactive {}", ttl.as_secs()),
+            other => panic!("a shape that is new: {other:?}"),
+        };
+        assert_eq!(shape, seed.shape, "{}", seed.file);
+    }
+}
+
+#[test]
+fn what_is_odd_about_the_ipujobs_of_the_seeds_is_named() {
+    for seed in SEEDS {
+        let (parsed, skipped) = parse(&seed);
+        let warned: Vec<_> = parsed
+            .warnings
+            .iter()
+            .map(|warning| warning.field.as_str())
+            .collect();
+        assert_eq!(warned, seed.warnings, "{}", seed.file);
+        assert_eq!(skipped, seed.skipped, "{}", seed.file);
+    }
+}
+
+fn parse(seed: &Seed) -> (Parsed, Vec<String>) {
+    let (mut manifest, skipped) = read(seed.text);
+    manifest.job.metadata.uid = Some("beb81bbe".into());
+    match manifest.parse(&Limits::default()) {
+        Ok(parsed) => (parsed, skipped),
+        Err(violations) => panic!("{}: {violations:#?}", seed.file),
+    }
+}
+
+fn read(text: &str) -> (Manifest, Vec<String>) {
+    let mut jobs = Vec::new();
+    let mut skipped = Vec::new();
+    for document in read_manifests(text, &[]).unwrap() {
+        match document {
+            Document::IpuJob(manifest) => jobs.push(*manifest),
+            Document::Skipped(other) => skipped.push(format!("{} {}", other.kind, other.name)),
+            other => panic!("a document that is new: {other:?}"),
+        }
+    }
+    assert_eq!(jobs.len(), 1);
+    (jobs.remove(0), skipped)
+}
