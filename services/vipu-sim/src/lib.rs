@@ -1,1 +1,24 @@
-//! See the crate description.
+//! A simulated V-IPU controller: the gRPC user API and a REST face of it on one port, for tests, demonstrations and
+//! machines without IPUs.
+//!
+//! [`Simulator`] serves in this process; the binary `vipu-sim` does the same from the command line. What it simulates, and
+//! which of it is documented and which assumed, is in the user guide's chapter on the simulator.
+
+mod admin;
+mod api;
+mod faults;
+mod grpc;
+mod hardware;
+mod map;
+mod refusal;
+mod rest;
+mod server;
+mod simulator;
+mod state;
+mod store;
+
+pub use faults::{Fault, FaultKind, Faults, Method};
+pub use refusal::Refusal;
+pub use simulator::{Simulator, SimulatorBuilder, StartError};
+pub use state::{PartitionView, PodState};
+pub use store::StoreError;

@@ -1,3 +1,65 @@
-//! See the crate description.
+//! The binary `vipu-sim`: a simulated V-IPU controller from the command line.
+//!
+//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 could not start; 2 wrong usage.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+use tracing_subscriber::EnvFilter;
+
+use cli::{Arguments, LogFormat};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(&arguments.log))
+        .with_writer(std::io::stderr);
+    match arguments.log_format {
+        LogFormat::Text => log
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        LogFormat::Json => log.json().init(),
+    }
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!(error = %chain(&*failure), "cannot serve");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until a signal says to stop.
+async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    // Before the address is told: whoever reads it may send a signal at once.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let topology = arguments.topology.clone();
+    let simulator = arguments.builder()?.start().await?;
+    #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
+    {
+        println!("vipu-sim serves {topology} on {}", simulator.addr());
+    }
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM"),
+        _ = interrupt.recv() => info!("SIGINT"),
+    }
+    simulator.shutdown().await;
+    Ok(())
+}
+
+/// An error with its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,170 @@
+//! The calls of the controller, one method each; gRPC and REST only translate to and from them.
+
+use std::sync::Arc;
+
+use ipu_core::Timestamp;
+use ipu_vipu_client::wire;
+use tracing::{info, warn};
+
+use crate::refusal::Refusal;
+use crate::state::{Force, Relocatable, SimState};
+use crate::store::Store;
+
+/// The state behind all connections.
+#[derive(Clone)]
+pub(crate) struct Api {
+    store: Arc<Store>,
+    version: Arc<str>,
+}
+
+impl Api {
+    pub(crate) fn new(store: Store, version: &str) -> Self {
+        Self {
+            store: Arc::new(store),
+            version: version.into(),
+        }
+    }
+
+    /// The state, for callers that may wait for a disk.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Looks at the state without holding up the other connections.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&SimState) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        if !self.store.blocks() {
+            return self.store.read(look);
+        }
+        let store = Arc::clone(&self.store);
+        joined(tokio::task::spawn_blocking(move || store.read(look)).await)
+    }
+
+    /// Changes the state without holding up the other connections. Goes on to its end even if the caller goes away.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let done = if self.store.blocks() {
+            let store = Arc::clone(&self.store);
+            joined(tokio::task::spawn_blocking(move || store.change(change)).await)
+        } else {
+            self.store.change(change)
+        };
+        match &done {
+            Ok(_) => info!(call = what, "accepted"),
+            Err(refusal @ Refusal::Storage { .. }) => warn!(call = what, %refusal, "failed"),
+            Err(refusal) => info!(call = what, code = ?refusal.code(), %refusal, "refused"),
+        }
+        done
+    }
+
+    pub(crate) fn version(&self) -> wire::VersionReply {
+        wire::VersionReply {
+            version: self.version.to_string(),
+        }
+    }
+
+    pub(crate) async fn list(
+        &self,
+        request: wire::ListPartitionsRequest,
+    ) -> Result<wire::ListPartitionsReply, Refusal> {
+        let partitions = self.read(move |state| state.list(&request.allocation_id)).await?;
+        Ok(wire::ListPartitionsReply { partitions })
+    }
+
+    pub(crate) async fn attributes(
+        &self,
+        request: wire::ListIpuAttributesRequest,
+    ) -> Result<wire::ListIpuAttributesReply, Refusal> {
+        let entries = self.read(move |state| state.attributes(&request.agents)).await?;
+        Ok(wire::ListIpuAttributesReply { entries })
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(partition = id_of(&request), size = size_of(&request)))]
+    pub(crate) async fn create(
+        &self,
+        request: wire::CreatePartitionRequest,
+    ) -> Result<wire::CreatePartitionReply, Refusal> {
+        let id = self
+            .change("create", move |state, now| state.create(&request, now))
+            .await?;
+        Ok(wire::CreatePartitionReply {
+            partition_id: id.into(),
+        })
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(partition = request.partition_id, force = request.force))]
+    pub(crate) async fn remove(
+        &self,
+        request: wire::RemovePartitionRequest,
+    ) -> Result<wire::RemovePartitionReply, Refusal> {
+        let force = if request.force { Force::Yes } else { Force::No };
+        self.change("remove", move |state, now| {
+            state.remove(&request.partition_id, force, now)
+        })
+        .await?;
+        Ok(wire::RemovePartitionReply {})
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(partition = request.partition_id))]
+    pub(crate) async fn reset(
+        &self,
+        request: wire::ResetPartitionRequest,
+    ) -> Result<wire::ResetPartitionReply, Refusal> {
+        let relocatable = if request.relocatable {
+            Relocatable::Yes
+        } else {
+            Relocatable::Keep
+        };
+        self.change("reset", move |state, now| {
+            state.reset(&request.partition_id, relocatable, now)
+        })
+        .await?;
+        Ok(wire::ResetPartitionReply {})
+    }
+
+    pub(crate) async fn status(
+        &self,
+        request: wire::GetPartitionStatusRequest,
+    ) -> Result<wire::GetPartitionStatusReply, Refusal> {
+        let status = self
+            .read(move |state| state.status(&request.partition_id))
+            .await?;
+        Ok(wire::GetPartitionStatusReply { status: Some(status) })
+    }
+
+    pub(crate) async fn ipuof_config(
+        &self,
+        request: wire::GetPartitionIpuofConfigRequest,
+    ) -> Result<wire::GetPartitionIpuofConfigReply, Refusal> {
+        let gcd = request.gcd_id.map(|gcd| gcd.id);
+        let config = self
+            .read(move |state| state.ipuof_config(&request.partition_id, gcd))
+            .await?;
+        Ok(wire::GetPartitionIpuofConfigReply {
+            ipuof_config: Some(config),
+        })
+    }
+}
+
+fn id_of(request: &wire::CreatePartitionRequest) -> &str {
+    request.requirements.as_ref().map_or("", |asked| &asked.id)
+}
+
+fn size_of(request: &wire::CreatePartitionRequest) -> u32 {
+    request.requirements.as_ref().map_or(0, |asked| asked.size)
+}
+
+/// A call that ran on a thread for blocking work.
+fn joined<T>(ended: Result<Result<T, Refusal>, tokio::task::JoinError>) -> Result<T, Refusal> {
+    ended.unwrap_or_else(|error| {
+        Err(Refusal::Storage {
+            step: "read",
+            detail: error.to_string(),
+        })
+    })
+}

@@ -1,0 +1,295 @@
+//! One listener for gRPC and REST: the content type tells which, TLS or not, HTTP/1.1 or HTTP/2.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use ipu_vipu_client::wire::user_service_server::UserServiceServer;
+use ipu_vipu_client::wire::version_service_server::VersionServiceServer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::ServiceExt as _;
+use tracing::{debug, info, warn};
+use warp::filters::BoxedFilter;
+
+use crate::api::Api;
+use crate::faults::{Faults, Method, Outcome};
+use crate::refusal::Refusal;
+use crate::rest;
+
+/// The largest body of a REST request: an explicit placement of 256 IPUs takes 25 KiB.
+const MAX_BODY: usize = 64 * 1024;
+/// How long open calls may go on when the server is told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a TLS handshake or the headers of a request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause after a failed accept, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The header that carries the user id in secure mode. The real name is not public: an assumption of this project.
+pub(crate) const USER_ID_HEADER: &str = "vipu-user-id";
+/// The header that carries the access key in secure mode; an assumption as well.
+pub(crate) const ACCESS_KEY_HEADER: &str = "vipu-access-key";
+
+/// What every connection shares.
+pub(crate) struct Front {
+    user: UserServiceServer<Api>,
+    version: VersionServiceServer<Api>,
+    rest: BoxedFilter<(warp::reply::Response,)>,
+    faults: Faults,
+    /// Users and their access keys; none asks nobody.
+    users: Option<BTreeMap<String, String>>,
+}
+
+/// A reply that is never sent.
+#[derive(Debug, thiserror::Error)]
+#[error("a simulated fault breaks the connection")]
+struct Broken;
+
+impl Front {
+    pub(crate) fn new(api: &Api, faults: Faults, users: Option<BTreeMap<String, String>>) -> Self {
+        Self {
+            user: UserServiceServer::new(api.clone()),
+            version: VersionServiceServer::new(api.clone()),
+            rest: rest::routes(api, &faults),
+            faults,
+            users,
+        }
+    }
+
+    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+        let face = Face::of(request.headers());
+        if !self.admits(request.headers()) {
+            return Ok(face.refuse(&Refusal::Unauthenticated));
+        }
+        let Some(method) = method_of(&request) else {
+            return Ok(self.dispatch(face, request).await);
+        };
+        let strike = self.faults.strike(method);
+        if !strike.latency.is_zero() {
+            tokio::time::sleep(strike.latency).await;
+        }
+        if strike.outcome != Outcome::Normal {
+            info!(?method, outcome = ?strike.outcome, "simulated fault");
+        }
+        match strike.outcome {
+            Outcome::Normal => Ok(self.dispatch(face, request).await),
+            Outcome::Error => Ok(face.error(Code::Unavailable, "a simulated fault")),
+            Outcome::Refuse => Err(Broken),
+            Outcome::Hang => std::future::pending().await,
+            Outcome::DropReply => {
+                self.dispatch(face, request).await;
+                Err(Broken)
+            }
+        }
+    }
+
+    async fn dispatch(&self, face: Face, request: Request<Incoming>) -> Response<Body> {
+        match face {
+            Face::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
+                infallible(self.user.clone().oneshot(request.map(Body::new)).await)
+            }
+            Face::Grpc if request.uri().path().starts_with("/virmgrpc.VersionService/") => {
+                infallible(self.version.clone().oneshot(request.map(Body::new)).await)
+            }
+            Face::Grpc => face.error(Code::Unimplemented, "no such service"),
+            Face::Rest => self.dispatch_rest(request).await,
+        }
+    }
+
+    async fn dispatch_rest(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body: Bytes = match Limited::new(body, MAX_BODY).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let message = format!("a body has at most {MAX_BODY} bytes");
+                return rest::error(StatusCode::PAYLOAD_TOO_LARGE, Code::InvalidArgument, &message)
+                    .map(Body::new);
+            }
+            Err(_) => return Face::Rest.error(Code::Cancelled, "the body ended early"),
+        };
+        let request = Request::from_parts(head, Full::new(body));
+        infallible(warp::service(self.rest.clone()).oneshot(request).await).map(Body::new)
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some(users) = &self.users else { return true };
+        let value = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let key = value(USER_ID_HEADER).and_then(|user| users.get(user));
+        key.is_some_and(|key| value(ACCESS_KEY_HEADER) == Some(key))
+    }
+}
+
+fn infallible<T>(answer: Result<T, std::convert::Infallible>) -> T {
+    answer.unwrap_or_else(|never| match never {})
+}
+
+/// Which of the two faces a request speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    Grpc,
+    Rest,
+}
+
+impl Face {
+    /// `application/grpc`, alone or with a message format or parameters; `application/grpc-web` is not gRPC.
+    fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        match content_type.and_then(|value| value.strip_prefix("application/grpc")) {
+            Some(rest) if rest.is_empty() || rest.starts_with(['+', ';']) => Self::Grpc,
+            _ => Self::Rest,
+        }
+    }
+
+    fn refuse(self, refusal: &Refusal) -> Response<Body> {
+        self.error(refusal.code(), &refusal.to_string())
+    }
+
+    fn error(self, code: Code, message: &str) -> Response<Body> {
+        match self {
+            Self::Grpc => Status::new(code, message).into_http(),
+            Self::Rest => rest::error(rest::http_status(code), code, message).map(Body::new),
+        }
+    }
+}
+
+/// The call of the controller that a request makes, for faults. None for the administrator's routes.
+fn method_of<B>(request: &Request<B>) -> Option<Method> {
+    let path = request.uri().path();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    Some(match (request.method().as_str(), parts.as_slice()) {
+        (_, ["virmgrpc.VersionService", "GetVersion"]) | ("GET", ["v1", "version"]) => Method::GetVersion,
+        (_, ["virmgrpc.UserService", "ListPartitions"]) | ("GET", ["v1", "partitions"]) => {
+            Method::ListPartitions
+        }
+        (_, ["virmgrpc.UserService", "ListIPUAttributes"]) | ("GET", ["v1", "ipu-attributes"]) => {
+            Method::ListIpuAttributes
+        }
+        (_, ["virmgrpc.UserService", "CreatePartition"]) | ("POST", ["v1", "partitions"]) => {
+            Method::CreatePartition
+        }
+        (_, ["virmgrpc.UserService", "RemovePartition"]) | ("DELETE", ["v1", "partitions", _]) => {
+            Method::RemovePartition
+        }
+        (_, ["virmgrpc.UserService", "ResetPartition"]) | ("POST", ["v1", "partitions", _, "reset"]) => {
+            Method::ResetPartition
+        }
+        (_, ["virmgrpc.UserService", "GetPartitionIpuofConfig"])
+        | ("GET", ["v1", "partitions", _, "ipuof-config"]) => Method::GetPartitionIpuofConfig,
+        (_, ["virmgrpc.UserService", "GetPartitionStatus"]) | ("GET", ["v1", "partitions", _, "status"]) => {
+            Method::GetPartitionStatus
+        }
+        _ => return None,
+    })
+}
+
+/// Serves until told to stop, then lets open calls end for a bounded time.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    front: Arc<Front>,
+    tls: Option<TlsAcceptor>,
+    mut stop: watch::Receiver<()>,
+) {
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // A dropped sender is the end too.
+            _ = stop.changed() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if front.faults.refuses_connections() => drop(stream),
+                Ok((stream, peer)) => {
+                    debug!(%peer, "connected");
+                    let connection = connect(stream, Arc::clone(&front), tls.clone(), graceful.watcher());
+                    connections.spawn(connection);
+                }
+                Err(error) => {
+                    warn!(%error, "accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        warn!(
+            calls = connections.len(),
+            "ended connections that did not end by themselves"
+        );
+    }
+    connections.shutdown().await;
+}
+
+/// One connection, from its handshake to its end.
+async fn connect(stream: TcpStream, front: Arc<Front>, tls: Option<TlsAcceptor>, watcher: Watcher) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "set nodelay");
+    }
+    let Some(tls) = tls else {
+        return speak(stream, front, watcher).await;
+    };
+    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => speak(stream, front, watcher).await,
+        Ok(Err(error)) => info!(%error, "TLS handshake"),
+        Err(_) => info!("TLS handshake took too long"),
+    }
+}
+
+async fn speak<S>(stream: S, front: Arc<Front>, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let front = Arc::clone(&front);
+        async move { front.handle(request).await }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE);
+    builder.http2().timer(TokioTimer::new());
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        debug!(error = %Chain(&*error), "connection ended");
+    }
+}
+
+/// An error with its sources, for the log.
+struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Binds the address.
+pub(crate) async fn listen(address: std::net::SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}

@@ -1,0 +1,191 @@
+//! Starting and stopping a simulator in this process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::Topology;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::api::Api;
+use crate::faults::Faults;
+use crate::refusal::Refusal;
+use crate::server::{self, Front};
+use crate::state::{PodState, Settings, SimState};
+use crate::store::{Store, StoreError};
+
+/// The version that the simulated controller reports unless told otherwise.
+const DEFAULT_VERSION: &str = "1.18.0-sim";
+
+/// Why a simulator does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The state file cannot be used.
+    #[error("open the state of the Pod")]
+    State(#[source] StoreError),
+    /// The address cannot be listened on.
+    #[error("listen on {address}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+}
+
+/// A simulator to be started.
+#[derive(Debug)]
+#[must_use]
+pub struct SimulatorBuilder {
+    topology: Topology,
+    delay: Option<Duration>,
+    state_file: Option<PathBuf>,
+    listen: SocketAddr,
+    version: String,
+    users: Option<BTreeMap<String, String>>,
+}
+
+impl SimulatorBuilder {
+    /// Create, reset and remove take this long. Without it: no time, or what the state file says.
+    pub const fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Keeps the state in this file, which is made if it does not exist and which several processes may serve at once.
+    /// Not for network file systems.
+    pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state_file = Some(path.into());
+        self
+    }
+
+    /// Listens here instead of on a free port of 127.0.0.1.
+    pub const fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Reports this as its version.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Admits only these users, each with its access key, by the headers `vipu-user-id` and `vipu-access-key`.
+    pub fn users(mut self, users: BTreeMap<String, String>) -> Self {
+        self.users = Some(users);
+        self
+    }
+
+    /// Starts to serve.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] if the state file or the address cannot be used.
+    pub async fn start(self) -> Result<Simulator, StartError> {
+        let delays = self.delay.map(Settings::all);
+        let initial = SimState::new(self.topology, delays.unwrap_or(Settings::all(Duration::ZERO)));
+        let store = match self.state_file {
+            None => Store::memory(initial),
+            Some(path) => Store::open(path, initial, delays).map_err(StartError::State)?,
+        };
+        let address = self.listen;
+        let listen = |source| StartError::Listen { address, source };
+        let listener = server::listen(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let api = Api::new(store, &self.version);
+        let faults = Faults::default();
+        let front = Arc::new(Front::new(&api, faults.clone(), self.users));
+        let (stop, stopped) = watch::channel(());
+        let serving = tokio::spawn(server::serve(listener, front, None, stopped));
+        Ok(Simulator {
+            api,
+            faults,
+            address,
+            stop,
+            serving,
+        })
+    }
+}
+
+/// A V-IPU controller that serves in this process until it is dropped or shut down. A state file stays.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), vipu_sim::StartError> {
+/// let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).start().await?;
+/// assert_ne!(simulator.addr().port(), 0);
+/// simulator.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Simulator {
+    api: Api,
+    faults: Faults,
+    address: SocketAddr,
+    stop: watch::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Simulator {
+    /// A simulator of this topology, in memory, on a free port of 127.0.0.1, with operations that take no time.
+    pub fn builder(topology: Topology) -> SimulatorBuilder {
+        SimulatorBuilder {
+            topology,
+            delay: None,
+            state_file: None,
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            version: DEFAULT_VERSION.to_owned(),
+            users: None,
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The faults of this simulator, to be switched on and off.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The Pod as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Storage`] if the state file cannot be read.
+    pub fn state(&self) -> Result<PodState, Refusal> {
+        self.api.store().read(|state| Ok(state.pod()))
+    }
+
+    /// Stops to accept connections, lets open calls end for some seconds, and returns when nothing is served any more.
+    pub async fn shutdown(mut self) {
+        // The receiver is gone only if serving has ended already.
+        self.stop.send(()).ok();
+        if let Err(error) = (&mut self.serving).await {
+            tracing::warn!(%error, "serving ended badly");
+        }
+    }
+}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}

@@ -1,0 +1,230 @@
+//! What an administrator changes: agents, allocations, health and delays. Nothing that a partition uses can be taken away.
+
+use std::collections::BTreeSet;
+
+use ipu_core::{
+    AgentId, Allocation, AllocationId, Cluster, ClusterId, IpuAddress, LinkDomain, Timestamp, Topology,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Settings, SimState};
+use crate::refusal::Refusal;
+
+/// A machine to be put into the Pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewAgent {
+    pub(crate) id: AgentId,
+    /// The cluster, which is made if it does not exist.
+    pub(crate) cluster: ClusterId,
+    /// The link domain in the cluster; at most one more than there are.
+    #[serde(default)]
+    pub(crate) link_domain: u32,
+    /// Where in the link domain, 0 to 15; the first empty place if left out.
+    #[serde(default)]
+    pub(crate) slot: Option<usize>,
+    /// Allocations that it joins.
+    #[serde(default)]
+    pub(crate) allocations: Vec<AllocationId>,
+}
+
+/// The health of one IPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Health {
+    Ok,
+    Bad,
+}
+
+impl SimState {
+    /// Puts a machine into the Pod.
+    pub(crate) fn add_agent(&mut self, new: NewAgent, now: Timestamp) -> Result<(), Refusal> {
+        self.advance(now);
+        let topology = &self.hardware.topology;
+        if topology.agent_ipus(&new.id).is_some() {
+            return Err(Refusal::AlreadyExists {
+                kind: "agent",
+                id: new.id.into(),
+            });
+        }
+        let mut clusters = topology.clusters().to_vec();
+        let mut allocations = topology.allocations().to_vec();
+        let at = clusters
+            .iter()
+            .position(|cluster| cluster.id == new.cluster)
+            .unwrap_or(clusters.len());
+        if at == clusters.len() {
+            clusters.push(Cluster {
+                id: new.cluster.clone(),
+                link_domains: Vec::new(),
+            });
+        }
+        let domains = &mut clusters[at].link_domains;
+        let index = new.link_domain as usize;
+        if index > domains.len() {
+            let rule = format!(
+                "the next new link domain of cluster {} is {}",
+                new.cluster,
+                domains.len()
+            );
+            return Err(Refusal::invalid("linkDomain", new.link_domain, rule));
+        }
+        if index == domains.len() {
+            // One before others would renumber them.
+            if at + 1 != clusters.len() {
+                let rule = "only the last cluster can get a new link domain";
+                return Err(Refusal::invalid("linkDomain", new.link_domain, rule));
+            }
+            clusters[at].link_domains.push(LinkDomain::default());
+        }
+        let machines = &mut clusters[at].link_domains[index].machines;
+        let free = machines
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(machines.len());
+        let slot = new.slot.unwrap_or(free);
+        if slot >= Topology::LINK_DOMAIN_MACHINES {
+            return Err(Refusal::invalid(
+                "slot",
+                slot,
+                "a link domain has the places 0 to 15",
+            ));
+        }
+        machines.resize(machines.len().max(slot + 1), None);
+        if let Some(other) = &machines[slot] {
+            return Err(Refusal::invalid("slot", slot, format!("taken by agent {other}")));
+        }
+        machines[slot] = Some(new.id.clone());
+        for id in new.allocations {
+            match allocations.iter_mut().find(|of| of.id == id) {
+                Some(of) => drop(of.agents.insert(new.id.clone())),
+                None => allocations.push(Allocation {
+                    id,
+                    cluster: new.cluster.clone(),
+                    agents: BTreeSet::from([new.id.clone()]),
+                }),
+            }
+        }
+        self.rebuild(clusters, allocations)
+    }
+
+    /// Takes a machine that no partition uses out of the Pod; the numbers of the other IPUs stay.
+    pub(crate) fn remove_agent(&mut self, id: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.advance(now);
+        let agent = self.agent(id)?;
+        let ipus = self.hardware.topology.agent_ipus(&agent).into_iter().flatten();
+        let users: BTreeSet<_> = ipus.clone().filter_map(|at| self.holder(at)).collect();
+        if let Some(user) = users.first() {
+            let state = format!("used by partition {user}");
+            return Err(Refusal::Busy {
+                kind: "agent",
+                id: id.to_owned(),
+                state,
+                fix: "remove that first",
+            });
+        }
+        let bad: BTreeSet<IpuAddress> = ipus.collect();
+        let mut clusters = self.hardware.topology.clusters().to_vec();
+        let slots = clusters.iter_mut().flat_map(|cluster| &mut cluster.link_domains);
+        for slot in slots.flat_map(|domain| &mut domain.machines) {
+            if slot.as_ref() == Some(&agent) {
+                *slot = None;
+            }
+        }
+        let mut allocations = self.hardware.topology.allocations().to_vec();
+        for of in &mut allocations {
+            of.agents.remove(&agent);
+        }
+        allocations.retain(|of| !of.agents.is_empty());
+        self.rebuild(clusters, allocations)?;
+        self.hardware.bad.retain(|at| !bad.contains(at));
+        Ok(())
+    }
+
+    /// Makes an allocation of agents of one cluster.
+    pub(crate) fn add_allocation(&mut self, new: Allocation, now: Timestamp) -> Result<(), Refusal> {
+        self.advance(now);
+        if self.hardware.topology.allocation(&new.id).is_some() {
+            return Err(Refusal::AlreadyExists {
+                kind: "allocation",
+                id: new.id.into(),
+            });
+        }
+        let mut allocations = self.hardware.topology.allocations().to_vec();
+        allocations.push(new);
+        self.rebuild(self.hardware.topology.clusters().to_vec(), allocations)
+    }
+
+    /// Removes an allocation that no partition draws from.
+    pub(crate) fn remove_allocation(&mut self, id: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.advance(now);
+        let mut allocations = self.hardware.topology.allocations().to_vec();
+        let before = allocations.len();
+        allocations.retain(|of| of.id.as_str() != id);
+        if allocations.len() == before {
+            return Err(Refusal::NotFound {
+                kind: "allocation",
+                id: id.to_owned(),
+            });
+        }
+        let mut partitions = self.partitions.iter();
+        if let Some((user, _)) = partitions.find(|(_, held)| held.spec.allocation_id == id) {
+            let state = format!("used by partition {user}");
+            return Err(Refusal::Busy {
+                kind: "allocation",
+                id: id.to_owned(),
+                state,
+                fix: "remove that first",
+            });
+        }
+        self.rebuild(self.hardware.topology.clusters().to_vec(), allocations)
+    }
+
+    /// Makes an IPU, given by its hardware id, good or bad. Active partitions on a bad one fail at once.
+    pub(crate) fn set_health(
+        &mut self,
+        agent: &str,
+        hardware: u32,
+        health: Health,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.advance(now);
+        let id = self.agent(agent)?;
+        let at = self
+            .hardware
+            .ipu_of_agent(&id, hardware)
+            .ok_or_else(|| Refusal::NotFound {
+                kind: "IPU",
+                id: format!("{agent}/{hardware}"),
+            })?;
+        match health {
+            Health::Ok => self.hardware.bad.remove(&at),
+            Health::Bad => self.hardware.bad.insert(at),
+        };
+        self.notice_bad_ipus();
+        Ok(())
+    }
+
+    /// Changes how long operations take, from the next one on.
+    pub(crate) fn set_settings(&mut self, settings: Settings, now: Timestamp) {
+        self.advance(now);
+        self.settings = settings;
+    }
+
+    fn agent(&self, id: &str) -> Result<AgentId, Refusal> {
+        let known = AgentId::new(id)
+            .ok()
+            .filter(|id| self.hardware.topology.agent_ipus(id).is_some());
+        known.ok_or_else(|| Refusal::NotFound {
+            kind: "agent",
+            id: id.to_owned(),
+        })
+    }
+
+    fn rebuild(&mut self, clusters: Vec<Cluster>, allocations: Vec<Allocation>) -> Result<(), Refusal> {
+        let topology = Topology::new(clusters, Some(allocations))
+            .map_err(|error| Refusal::invalid("topology", "refused", error.to_string()))?;
+        self.hardware.topology = topology;
+        Ok(())
+    }
+}

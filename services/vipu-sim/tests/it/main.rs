@@ -1,0 +1,4 @@
+//! Tests of the simulator over its real listener.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod smoke;
