@@ -6,15 +6,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use serde::Serialize;
-
-use crate::ids::{AllocationId, ExclusionOwner, PartitionId};
+use crate::ids::{AllocationId, PartitionId};
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
 mod bits;
 mod block;
 mod blockers;
+mod choose;
+mod error;
 mod exclusions;
 mod holders;
 mod index;
@@ -23,9 +23,10 @@ mod pool;
 mod view;
 pub(crate) mod words;
 
+pub use block::Block;
 pub(crate) use block::addresses;
-pub use block::{Block, BlockError};
 pub use blockers::Blockers;
+pub use error::{BlockError, InventoryError};
 pub use index::FreeIndex;
 pub use observe::{Misfit, Observed};
 pub use view::{UnknownAllocation, View};
@@ -34,70 +35,10 @@ use exclusions::Exclusions;
 use holders::Holders;
 use pool::Pool;
 
-/// Why the inventory refuses a change. It is unchanged then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum InventoryError {
-    /// No such IPU.
-    #[error("there is no {at}")]
-    Unknown {
-        /// The first one that does not exist.
-        at: IpuAddress,
-    },
-    /// Someone holds it.
-    #[error("{at} is held by {holder}; no IPU is ever held twice")]
-    Held {
-        /// The first one that is held.
-        at: IpuAddress,
-        /// By whom.
-        holder: PartitionId,
-    },
-    /// It is excluded.
-    #[error("{at} is excluded by {owner}; only {owner} can lift that")]
-    Excluded {
-        /// The first one that is excluded.
-        at: IpuAddress,
-        /// By whom; the first owner in order of their names.
-        owner: ExclusionOwner,
-    },
-    /// The holder holds a block already.
-    #[error("{holder} holds {block} already; vacate it first")]
-    HoldsAlready {
-        /// Who.
-        holder: PartitionId,
-        /// What it holds.
-        block: Block,
-    },
-    /// The holder holds nothing.
-    #[error("{holder} holds nothing")]
-    HoldsNothing {
-        /// Who.
-        holder: PartitionId,
-    },
-    /// The holder holds something else.
-    #[error("{holder} holds {held}, not {block}")]
-    HoldsOther {
-        /// Who.
-        holder: PartitionId,
-        /// What it holds.
-        held: Block,
-        /// What it was to vacate.
-        block: Block,
-    },
-    /// Not this owner's exclusion.
-    #[error("{at} is not excluded by {owner}; only who excludes an IPU can lift it")]
-    NotExcluded {
-        /// The first IPU.
-        at: IpuAddress,
-        /// Who wanted to lift it.
-        owner: ExclusionOwner,
-        /// Who does exclude it; empty if nobody does.
-        owners: Vec<ExclusionOwner>,
-    },
-}
-
-/// What exists and who holds it. See the [module documentation](self) for what its operations cost.
+/// What exists and who holds it.
+///
+/// To occupy, to vacate, to look a holder up, and first-fit and best-fit up to 64 IPUs take a time that does not grow
+/// with the number of IPUs; other questions look at each link domain once. A clone is a what-if of its own.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     topology: Topology,
@@ -109,8 +50,17 @@ pub struct Inventory {
     excluded: Vec<u64>,
     /// One for each allocation in their order; with several allocations, the last one is of all of them.
     pools: Vec<Pool>,
-    /// For each link domain the rows of pools that show it: pool, row, IPUs of the row.
-    rows: Vec<Vec<(usize, usize, u64)>>,
+    /// For each link domain, where pools show it.
+    parts: Vec<Vec<Part>>,
+}
+
+/// Where a pool shows a link domain, or a part of it.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    pool: usize,
+    row: usize,
+    /// The IPUs of the row.
+    mask: u64,
 }
 
 impl Inventory {
@@ -119,10 +69,14 @@ impl Inventory {
     pub fn new(topology: &Topology) -> Self {
         let domains = topology.link_domains();
         let pools = Pool::all(topology);
-        let mut rows = vec![Vec::new(); domains as usize];
+        let mut parts = vec![Vec::new(); domains as usize];
         for (number, pool) in pools.iter().enumerate() {
             for (row, (domain, mask)) in pool.rows().enumerate() {
-                rows[domain as usize].push((number, row, mask));
+                parts[domain as usize].push(Part {
+                    pool: number,
+                    row,
+                    mask,
+                });
             }
         }
         Self {
@@ -132,7 +86,7 @@ impl Inventory {
             vacant: (0..domains).map(|domain| topology.ipu_mask(domain)).collect(),
             excluded: vec![0; domains as usize],
             pools,
-            rows,
+            parts,
         }
     }
 
@@ -177,13 +131,8 @@ impl Inventory {
         let Some(id) = allocation else {
             return Ok(self.everything());
         };
-        let number = self
-            .topology
-            .allocations()
-            .iter()
-            .position(|allocation| allocation.id == *id);
-        match number.and_then(|number| self.pools.get(number)) {
-            Some(pool) => Ok(View::new(self, pool)),
+        match self.topology.allocation_number(id) {
+            Some(number) => Ok(View::new(self, number)),
             None => Err(UnknownAllocation {
                 allocation: id.clone(),
             }),
@@ -193,10 +142,7 @@ impl Inventory {
     /// The view of all allocations.
     #[must_use]
     pub fn everything(&self) -> View<'_> {
-        match self.pools.last() {
-            Some(pool) => View::new(self, pool),
-            None => unreachable!("there is always the pool of all allocations"),
-        }
+        View::new(self, self.pools.len() - 1)
     }
 
     /// Lets `holder` hold `block`, all of which exists, is not held and is not excluded.
@@ -348,8 +294,13 @@ impl Inventory {
     /// Tells the pools what is free in a link domain.
     fn refresh(&mut self, domain: u32) {
         let free = self.free_mask(domain);
-        for (pool, row, mask) in &self.rows[domain as usize] {
-            self.pools[*pool].index.set(*row, free & mask);
+        for part in &self.parts[domain as usize] {
+            self.pools[part.pool].index.set(part.row, free & part.mask);
         }
+    }
+
+    /// Where pools show a link domain.
+    fn parts(&self, link_domain: u32) -> &[Part] {
+        self.parts.get(link_domain as usize).map_or(&[], Vec::as_slice)
     }
 }

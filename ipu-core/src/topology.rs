@@ -10,6 +10,7 @@ use crate::ids::{AgentId, AllocationId, ClusterId};
 use crate::partition::IpuPlace;
 
 mod agents;
+mod build;
 mod error;
 mod text;
 
@@ -76,25 +77,18 @@ pub struct Allocation {
 /// Without `allocations` each cluster comes with one of the same id that has all its agents (a reading of the public
 /// record: the cluster option of the tools gave way to an allocation option that takes the same names).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Raw", into = "Raw")]
+#[serde(try_from = "build::Raw", into = "build::Raw")]
 pub struct Topology {
     clusters: Vec<Cluster>,
     allocations: Vec<Allocation>,
+    /// The allocations by their place in the list.
+    allocation_numbers: BTreeMap<AllocationId, usize>,
     /// For each link domain: its cluster and its number in it.
     homes: Vec<(usize, u32)>,
     /// For each link domain: the IPUs that exist, bit i for IPU i.
     present: Vec<u64>,
     /// Where the machine of each agent is: link domain, place in it.
     machines: BTreeMap<AgentId, (u32, u8)>,
-}
-
-/// The serialised form of a [`Topology`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Raw {
-    clusters: Vec<Cluster>,
-    #[serde(default)]
-    allocations: Option<Vec<Allocation>>,
 }
 
 impl Topology {
@@ -105,126 +99,6 @@ impl Topology {
     /// The most link domains: four times the 1,024 of the largest documented system, and what an index of two levels
     /// of 64-bit words addresses.
     pub const MAX_LINK_DOMAINS: usize = 4096;
-
-    /// A topology of these clusters. Without `allocations` each cluster gets one of its own id and all its agents.
-    ///
-    /// # Errors
-    ///
-    /// [`TopologyError`] for the first rule that is broken.
-    pub fn new(clusters: Vec<Cluster>, allocations: Option<Vec<Allocation>>) -> Result<Self, TopologyError> {
-        let mut topology = Self {
-            clusters: Vec::new(),
-            allocations: Vec::new(),
-            homes: Vec::new(),
-            present: Vec::new(),
-            machines: BTreeMap::new(),
-        };
-        for cluster in clusters {
-            topology.add_cluster(cluster)?;
-        }
-        if topology.machines.is_empty() {
-            return Err(TopologyError::NoMachines);
-        }
-        let allocations = match allocations {
-            Some(allocations) => allocations,
-            None => topology.default_allocations()?,
-        };
-        for allocation in allocations {
-            topology.add_allocation(allocation)?;
-        }
-        Ok(topology)
-    }
-
-    fn add_cluster(&mut self, cluster: Cluster) -> Result<(), TopologyError> {
-        if self.clusters.iter().any(|other| other.id == cluster.id) {
-            return Err(TopologyError::ClusterTwice { cluster: cluster.id });
-        }
-        for (number, domain) in (0..).zip(&cluster.link_domains) {
-            let index = self.homes.len();
-            if index >= Self::MAX_LINK_DOMAINS {
-                return Err(TopologyError::TooManyLinkDomains);
-            }
-            if domain.machines.len() > Self::LINK_DOMAIN_MACHINES {
-                return Err(TopologyError::TooManyMachines {
-                    cluster: cluster.id,
-                    link_domain: number,
-                    machines: domain.machines.len(),
-                });
-            }
-            let mut present = 0;
-            for (slot, agent) in (0_u8..).zip(&domain.machines) {
-                let Some(agent) = agent else { continue };
-                present |= 0b1111 << (4 * slot);
-                let at = (u32::try_from(index).unwrap_or(u32::MAX), slot);
-                if self.machines.insert(agent.clone(), at).is_some() {
-                    return Err(TopologyError::AgentTwice { agent: agent.clone() });
-                }
-            }
-            self.homes.push((self.clusters.len(), number));
-            self.present.push(present);
-        }
-        self.clusters.push(cluster);
-        Ok(())
-    }
-
-    fn default_allocations(&self) -> Result<Vec<Allocation>, TopologyError> {
-        let mut allocations = Vec::new();
-        for cluster in &self.clusters {
-            let agents: BTreeSet<_> = cluster
-                .link_domains
-                .iter()
-                .flat_map(|domain| domain.machines.iter().flatten().cloned())
-                .collect();
-            if agents.is_empty() {
-                continue;
-            }
-            let id = AllocationId::new(cluster.id.as_str()).map_err(TopologyError::Name)?;
-            allocations.push(Allocation {
-                id,
-                cluster: cluster.id.clone(),
-                agents,
-            });
-        }
-        Ok(allocations)
-    }
-
-    fn add_allocation(&mut self, allocation: Allocation) -> Result<(), TopologyError> {
-        if self.allocation(&allocation.id).is_some() {
-            return Err(TopologyError::AllocationTwice {
-                allocation: allocation.id,
-            });
-        }
-        let Some(cluster) = self
-            .clusters
-            .iter()
-            .position(|cluster| cluster.id == allocation.cluster)
-        else {
-            return Err(TopologyError::UnknownCluster {
-                allocation: allocation.id,
-                cluster: allocation.cluster,
-            });
-        };
-        if allocation.agents.is_empty() {
-            return Err(TopologyError::EmptyAllocation {
-                allocation: allocation.id,
-            });
-        }
-        for agent in &allocation.agents {
-            let home = self
-                .machines
-                .get(agent)
-                .and_then(|(domain, _)| self.homes.get(*domain as usize));
-            if home.is_none_or(|(home, _)| *home != cluster) {
-                return Err(TopologyError::ForeignAgent {
-                    agent: agent.clone(),
-                    allocation: allocation.id,
-                    cluster: allocation.cluster,
-                });
-            }
-        }
-        self.allocations.push(allocation);
-        Ok(())
-    }
 
     /// The clusters, in order of their link domains' addresses.
     #[must_use]
@@ -241,7 +115,12 @@ impl Topology {
     /// The allocation `id`.
     #[must_use]
     pub fn allocation(&self, id: &AllocationId) -> Option<&Allocation> {
-        self.allocations.iter().find(|allocation| allocation.id == *id)
+        self.allocations.get(self.allocation_number(id)?)
+    }
+
+    /// The place of the allocation `id` in the list.
+    pub(crate) fn allocation_number(&self, id: &AllocationId) -> Option<usize> {
+        self.allocation_numbers.get(id).copied()
     }
 
     /// How many link domains there are, the addresses of which are `0..link_domains()`.
@@ -346,22 +225,5 @@ impl Topology {
             }
         }
         masks
-    }
-}
-
-impl TryFrom<Raw> for Topology {
-    type Error = TopologyError;
-
-    fn try_from(raw: Raw) -> Result<Self, TopologyError> {
-        Self::new(raw.clusters, raw.allocations)
-    }
-}
-
-impl From<Topology> for Raw {
-    fn from(topology: Topology) -> Self {
-        Self {
-            clusters: topology.clusters,
-            allocations: Some(topology.allocations),
-        }
     }
 }

@@ -6,7 +6,10 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::topology::IpuAddress;
+use super::BlockError;
+use crate::ids::ClusterId;
+use crate::partition::IpuPlace;
+use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
 /// The IPUs of one partition.
@@ -35,32 +38,6 @@ enum Raw {
     Within { link_domain: u32, first: u8, size: u8 },
     Whole { link_domains: Vec<u32> },
     Scattered { ipus: Vec<IpuAddress> },
-}
-
-/// Why something is not a [`Block`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BlockError {
-    /// Not a power of two, too large for a link domain, or at no multiple of its size.
-    #[error("IPUs {first} to {} are no block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size", u32::from(*.first) + .size.saturating_sub(1))]
-    Unaligned {
-        /// The first IPU in its link domain.
-        first: u8,
-        /// How many.
-        size: u32,
-    },
-    /// Not 2, 4, 8, ... different link domains.
-    #[error("{given} whole link domains are no block: it takes 2, 4, 8, ... different ones")]
-    LinkDomains {
-        /// How many were given.
-        given: usize,
-    },
-    /// No IPUs, one of them twice, or one that cannot be.
-    #[error("{ipus} is no set of IPUs: name at least one, none twice, 0 to 63 in each link domain")]
-    Ipus {
-        /// What was given.
-        ipus: String,
-    },
 }
 
 impl Block {
@@ -147,6 +124,47 @@ impl Block {
             }
         }
         Ok(Self(Repr::Scattered(ipus)))
+    }
+
+    /// The block of the IPUs that a controller names in `cluster`, in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Nowhere`] for an IPU that the cluster does not have, otherwise as [`Block::of_ipus`].
+    pub fn of_places(
+        topology: &Topology,
+        cluster: &ClusterId,
+        places: &[IpuPlace],
+    ) -> Result<Self, BlockError> {
+        let mut ipus = Vec::new();
+        for place in places {
+            match topology.address(cluster, *place) {
+                Some(at) => ipus.push(at),
+                None => {
+                    return Err(BlockError::Nowhere {
+                        place: *place,
+                        cluster: cluster.clone(),
+                    });
+                }
+            }
+        }
+        Self::of_ipus(ipus)
+    }
+
+    /// The words in which a controller is told of this block: its cluster, and its IPUs in ascending order; none if it is
+    /// not all of one cluster of `topology`.
+    #[must_use]
+    pub fn places(&self, topology: &Topology) -> Option<(ClusterId, Vec<IpuPlace>)> {
+        let (cluster, _) = topology.place(self.first())?;
+        let mut places = Vec::new();
+        for at in self.addresses() {
+            let (home, place) = topology.place(at)?;
+            if home != cluster {
+                return None;
+            }
+            places.push(place);
+        }
+        Some((cluster.clone(), places))
     }
 
     /// How many IPUs it has.

@@ -103,34 +103,46 @@ impl FreeIndex {
     /// Takes the block of [`first_fit`](Self::first_fit).
     pub fn take_first(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.first_fit(size)?;
-        self.set(
-            row,
-            self.free[row] & !words::block(u32::from(first), size.order()),
-        );
-        Some((row, first))
+        self.take(row, first, size).then_some((row, first))
     }
 
     /// Takes the block of [`best_fit`](Self::best_fit).
     pub fn take_best(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.best_fit(size)?;
-        self.set(
-            row,
-            self.free[row] & !words::block(u32::from(first), size.order()),
-        );
-        Some((row, first))
+        self.take(row, first, size).then_some((row, first))
     }
 
-    /// Gives a block back. Answers whether all of it existed and was taken; if not, nothing changes.
-    pub fn give(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
-        if size.order() > 6 || u32::from(first) % size.get() != 0 || first > 63 || row >= self.free.len() {
+    /// Takes the block of `size` at `first`. Answers whether all of it was free; if not, nothing changes.
+    pub fn take(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
+        let Some(block) = self.block(row, first, size) else {
             return false;
+        };
+        let free = self.row(row);
+        if free & block == block {
+            self.set(row, free & !block);
+        }
+        free & block == block
+    }
+
+    /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
+    pub fn give(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
+        let Some(block) = self.block(row, first, size) else {
+            return false;
+        };
+        let free = self.row(row);
+        if free & block == 0 {
+            self.set(row, free | block);
+        }
+        free & block == 0
+    }
+
+    /// The IPUs of an aligned block, all of which the row has.
+    fn block(&self, row: usize, first: u8, size: IpuCount) -> Option<u64> {
+        if size > IpuCount::LINK_DOMAIN || !u32::from(first).is_multiple_of(size.get()) || first > 63 {
+            return None;
         }
         let block = words::block(u32::from(first), size.order());
-        let taken = self.rows[row] & !self.free[row] & block == block;
-        if taken {
-            self.set(row, self.free[row] | block);
-        }
-        taken
+        (self.rows.get(row)? & block == block).then_some(block)
     }
 
     /// Rows that are free as a whole link domain.

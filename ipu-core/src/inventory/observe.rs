@@ -22,17 +22,7 @@ pub struct Observed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// An IPU that is not part of the topology, or in a cluster that is not known.
-    #[error(
-        "the controller places it on IPU {ipu} of link domain {link_domain} of its cluster, which is not there"
-    )]
-    Nowhere {
-        /// The link domain in the cluster.
-        link_domain: u32,
-        /// The IPU in the link domain.
-        ipu: u32,
-    },
-    /// The IPUs are no set.
+    /// An IPU that does not exist or is named twice.
     #[error("the controller names its IPUs wrongly")]
     Ipus(#[source] BlockError),
     /// An IPU that another partition has too.
@@ -121,19 +111,9 @@ fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, 
     let Some(cluster) = cluster_of(topology, partition) else {
         return Ok(None);
     };
-    let mut ipus = Vec::new();
-    for place in &partition.ipus {
-        match topology.address(cluster, *place) {
-            Some(at) => ipus.push(at),
-            None => {
-                return Err(Misfit::Nowhere {
-                    link_domain: place.link_domain,
-                    ipu: place.ipu,
-                });
-            }
-        }
-    }
-    Block::of_ipus(ipus).map(Some).map_err(Misfit::Ipus)
+    Block::of_places(topology, cluster, &partition.ipus)
+        .map(Some)
+        .map_err(Misfit::Ipus)
 }
 
 /// The cluster of a partition: the one it names, else its allocation's, else the only one.

@@ -12,8 +12,6 @@ use crate::topology::Topology;
 /// a link domain unless allocations cross inside it.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    /// The allocation by its number; none for the pool of all.
-    pub(super) allocation: Option<usize>,
     pub(super) index: FreeIndex,
     /// Link domain and IPUs of each row, ascending.
     rows: Vec<(u32, u64)>,
@@ -26,12 +24,12 @@ impl Pool {
     pub(super) fn all(topology: &Topology) -> Vec<Self> {
         let mut pools = Vec::new();
         let mut parts: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for (number, allocation) in topology.allocations().iter().enumerate() {
+        for allocation in topology.allocations() {
             let rows: Vec<(u32, u64)> = topology.masks(allocation).into_iter().collect();
             for (domain, mask) in &rows {
                 parts.entry(*domain).or_default().push(*mask);
             }
-            pools.push(Self::of(Some(number), rows));
+            pools.push(Self::of(rows));
         }
         if pools.len() != 1 {
             let rows = parts.into_iter().flat_map(|(domain, mut masks)| {
@@ -41,14 +39,13 @@ impl Pool {
                 let kept: Vec<u64> = masks.iter().copied().filter(|mask| !covered(*mask)).collect();
                 kept.into_iter().map(move |mask| (domain, mask))
             });
-            pools.push(Self::of(None, rows.collect()));
+            pools.push(Self::of(rows.collect()));
         }
         pools
     }
 
-    fn of(allocation: Option<usize>, rows: Vec<(u32, u64)>) -> Self {
+    fn of(rows: Vec<(u32, u64)>) -> Self {
         Self {
-            allocation,
             index: FreeIndex::new(rows.iter().map(|(_, mask)| *mask)),
             crossing: rows.windows(2).any(|pair| pair[0].0 == pair[1].0),
             rows,

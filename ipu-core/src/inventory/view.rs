@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::pool::Pool;
-use super::{Block, Inventory, words};
+use super::{Inventory, words};
 use crate::ids::{AllocationId, ExclusionOwner};
 use crate::topology::IpuAddress;
 use crate::units::IpuCount;
@@ -21,12 +21,18 @@ pub struct UnknownAllocation {
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(super) inventory: &'a Inventory,
+    number: usize,
     pub(super) pool: &'a Pool,
 }
 
 impl<'a> View<'a> {
-    pub(super) const fn new(inventory: &'a Inventory, pool: &'a Pool) -> Self {
-        Self { inventory, pool }
+    /// The view of the pool `number`, which exists.
+    pub(super) fn new(inventory: &'a Inventory, number: usize) -> Self {
+        Self {
+            inventory,
+            number,
+            pool: &inventory.pools[number],
+        }
     }
 
     /// The inventory that this is a view of.
@@ -38,12 +44,8 @@ impl<'a> View<'a> {
     /// The allocation; none if this is the view of all (it is the view of one if there is only one).
     #[must_use]
     pub fn allocation(&self) -> Option<&'a AllocationId> {
-        let number = self.pool.allocation?;
-        self.inventory
-            .topology()
-            .allocations()
-            .get(number)
-            .map(|allocation| &allocation.id)
+        let allocations = self.inventory.topology().allocations();
+        allocations.get(self.number).map(|allocation| &allocation.id)
     }
 
     /// How many IPUs are free.
@@ -67,12 +69,8 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn excluders(&self) -> Vec<ExclusionOwner> {
         let here = |at: &IpuAddress| {
-            let rows = self
-                .pool
-                .by_domain()
-                .find(|(domain, _)| *domain == at.link_domain);
-            let mask = rows.map_or(0, |(_, rows)| rows.iter().fold(0, |all, (_, mask)| all | mask));
-            self.inventory.vacant_mask(at.link_domain) & mask & 1 << at.ipu != 0
+            let idle = self.inventory.vacant_mask(at.link_domain) & self.mask_in(at.link_domain);
+            idle >> at.ipu & 1 == 1
         };
         let mut owners: Vec<ExclusionOwner> = self
             .inventory
@@ -111,9 +109,7 @@ impl<'a> View<'a> {
     /// How many IPUs of one link domain are free, those outside the allocation left out.
     #[must_use]
     pub fn free_in(&self, link_domain: u32) -> u32 {
-        let rows = self.pool.by_domain().find(|(domain, _)| *domain == link_domain);
-        let mask = rows.map_or(0, |(_, rows)| rows.iter().fold(0, |all, (_, mask)| all | mask));
-        (self.inventory.free_mask(link_domain) & mask).count_ones()
+        (self.inventory.free_mask(link_domain) & self.mask_in(link_domain)).count_ones()
     }
 
     /// The size of the largest partition that fits now; none if nothing is free.
@@ -194,94 +190,25 @@ impl<'a> View<'a> {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The free block of `size` at the lowest address.
-    #[must_use]
-    pub fn first_fit(&self, size: IpuCount) -> Option<Block> {
-        if let Some(domains) = domains_of(size) {
-            return self
-                .pools()
-                .filter_map(|pool| lowest_whole(pool, domains))
-                .min()
-                .and_then(whole);
-        }
-        let order = size.order();
-        let (row, _) = self.pool.index.first_fit(size)?;
-        let starts = self
-            .pool
-            .siblings(row)
-            .fold(0, |all, row| all | words::starts(self.pool.index.row(row), order));
-        Some(Block::aligned(
-            self.pool.domain(row),
-            starts.trailing_zeros(),
-            order,
-        ))
-    }
-
-    /// The tightest free block of `size`: the start of the smallest free block that it fits into, the lowest of those.
-    /// Larger than a link domain: the link domains of the allocation with the fewest whole free ones that are enough.
-    #[must_use]
-    pub fn best_fit(&self, size: IpuCount) -> Option<Block> {
-        if let Some(domains) = domains_of(size) {
-            let candidates = self
-                .pools()
-                .filter_map(|pool| Some((pool.index.whole().len(), lowest_whole(pool, domains)?)));
-            return candidates.min().and_then(|(_, domains)| whole(domains));
-        }
-        let (order, row) = self.pool.index.tightest_order(size)?;
-        let starts = self.pool.siblings(row).fold(0, |all, row| {
-            all | words::maximal(self.pool.index.row(row), order)
-        });
-        Some(Block::aligned(
-            self.pool.domain(row),
-            starts.trailing_zeros(),
-            size.order(),
-        ))
-    }
-
-    /// Every free block of `size`, by address. Larger than a link domain: one for each allocation that it fits into, of
-    /// the lowest link domains, because all combinations would be too many.
-    pub fn blocks(&self, size: IpuCount) -> impl Iterator<Item = Block> + use<'a> {
-        let view = *self;
-        let domains = domains_of(size);
-        let large = domains.into_iter().flat_map(move |domains| {
-            view.pools()
-                .filter_map(move |pool| lowest_whole(pool, domains))
-                .filter_map(whole)
-        });
-        let rows = if domains.is_none() {
-            Some(self.pool.by_domain())
-        } else {
-            None
-        };
-        let small = rows.into_iter().flatten().flat_map(move |(domain, rows)| {
-            let free = view.inventory.free_mask(domain);
-            let starts = rows
-                .iter()
-                .fold(0, |all, (_, mask)| all | words::starts(free & mask, size.order()));
-            (0..64_u32)
-                .filter(move |first| starts >> first & 1 == 1)
-                .map(move |first| Block::aligned(domain, first, size.order()))
-        });
-        large.chain(small)
-    }
-
-    /// Whether all of `block` is in one allocation of this view.
-    #[must_use]
-    pub fn covers(&self, block: &Block) -> bool {
-        self.pools().any(|pool| {
-            block.masks().all(|(domain, mask)| {
-                pool.rows()
-                    .any(|(other, row)| other == domain && mask & !row == 0)
-            })
-        })
-    }
-
     /// The pools of single allocations of this view.
     pub(super) fn pools(&self) -> impl Iterator<Item = &'a Pool> + use<'a> {
-        let allocation = self.pool.allocation;
-        self.inventory.pools.iter().filter(move |pool| {
-            pool.allocation.is_some() && (allocation.is_none() || pool.allocation == allocation)
-        })
+        let view = *self;
+        let pools = self.inventory.pools.iter().enumerate();
+        pools.filter_map(move |(number, pool)| view.has_pool(number).then_some(pool))
+    }
+
+    /// Whether the pool `number` is of a single allocation of this view.
+    pub(super) fn has_pool(&self, number: usize) -> bool {
+        let allocations = self.inventory.topology().allocations().len();
+        number < allocations && (self.number == number || self.number == allocations)
+    }
+
+    /// The IPUs of a link domain that this view has.
+    fn mask_in(&self, link_domain: u32) -> u64 {
+        let parts = self.inventory.parts(link_domain).iter();
+        parts
+            .filter(|part| part.pool == self.number)
+            .fold(0, |all, part| all | part.mask)
     }
 
     /// The number of bits that any row of a link domain gives, over all link domains.
@@ -300,21 +227,4 @@ impl<'a> View<'a> {
 /// How many whole link domains a partition of `size` takes; none if it fits into one.
 pub(super) fn domains_of(size: IpuCount) -> Option<usize> {
     (size > IpuCount::LINK_DOMAIN).then(|| (size.get() / IpuCount::LINK_DOMAIN.get()) as usize)
-}
-
-/// The lowest whole free link domains of a pool, if it has so many.
-fn lowest_whole(pool: &Pool, domains: usize) -> Option<Vec<u32>> {
-    let enough = pool.index.whole().len() as usize >= domains;
-    enough.then(|| {
-        pool.index
-            .whole()
-            .iter()
-            .take(domains)
-            .map(|row| pool.domain(row))
-            .collect()
-    })
-}
-
-fn whole(domains: Vec<u32>) -> Option<Block> {
-    Block::whole(domains).ok()
 }

@@ -5,3 +5,4 @@ mod inventory;
 mod model;
 mod placement;
 mod purity;
+mod strategies;

@@ -9,7 +9,8 @@ use ipu_core::{
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::model::{Model, SIZES, apply, span, steps, topologies};
+use crate::model::{Model, SIZES, span};
+use crate::strategies::{apply, steps, topologies};
 
 /// A topology with things done to it, and a request.
 fn situations() -> impl Strategy<Value = (Model, Inventory, PlacementRequest)> {
@@ -18,7 +19,7 @@ fn situations() -> impl Strategy<Value = (Model, Inventory, PlacementRequest)> {
         |(topology, steps, size, scope, all)| {
             let (mut model, mut inventory) = (Model::new(&topology), Inventory::new(&topology));
             for step in &steps {
-                apply(step, &mut model, &mut inventory).unwrap();
+                apply(step, &mut model, &mut inventory);
             }
             let allocations = topology.allocations();
             let scope = (!all && !allocations.is_empty()).then(|| scope.get(allocations).id.clone());
