@@ -1,6 +1,7 @@
 //! The one trait through which everything reaches a V-IPU controller, in the words of [`ipu_core`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use ipu_core::{
@@ -81,4 +82,40 @@ pub trait VipuController: Send + Sync {
 
     /// The IPUs of the given agents, or of all if none is given.
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError>;
+}
+
+/// A shared controller is a controller.
+#[async_trait]
+impl<C: VipuController + ?Sized> VipuController for Arc<C> {
+    async fn version(&self) -> Result<String, VipuError> {
+        (**self).version().await
+    }
+
+    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        (**self).list_partitions(allocation).await
+    }
+
+    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
+        (**self).create_partition(request).await
+    }
+
+    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
+        (**self).partition_status(id).await
+    }
+
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
+        (**self).ipuof_config(id, gcd).await
+    }
+
+    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
+        (**self).reset_partition(id).await
+    }
+
+    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
+        (**self).remove_partition(id, force).await
+    }
+
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
+        (**self).ipu_attributes(agents).await
+    }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ipu_core::PartitionId;
+use ipu_core::{PartitionId, PartitionState};
 
 /// Whether and when trying the same call again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,16 @@ pub enum VipuError {
         /// What the controller says.
         errors: Vec<String>,
     },
+    /// A partition did not become what it was to become in the time that was given; the controller is still at it.
+    #[error("partition {id} is still {} after {waited:?}", state.as_ref().map_or("in an unknown state", PartitionState::label))]
+    Slow {
+        /// Which.
+        id: PartitionId,
+        /// What it was when last asked; none if the controller did not answer.
+        state: Option<PartitionState>,
+        /// How long was waited.
+        waited: Duration,
+    },
 }
 
 impl VipuError {
@@ -102,7 +112,9 @@ impl VipuError {
             Self::NoCapacity { .. } | Self::Denied { .. } | Self::PartitionFailed { .. } => {
                 Retry::AfterChange
             }
-            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } => Retry::Soon,
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } | Self::Slow { .. } => {
+                Retry::Soon
+            }
         }
     }
 
@@ -112,8 +124,30 @@ impl VipuError {
     pub const fn may_have_happened(&self) -> bool {
         matches!(
             self,
-            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } | Self::BadReply { .. }
+            Self::Timeout { .. }
+                | Self::Unreachable { .. }
+                | Self::Failed { .. }
+                | Self::BadReply { .. }
+                | Self::Slow { .. }
         )
+    }
+
+    /// Whether the error speaks against the controller or the way to it, and not against what was asked.
+    #[must_use]
+    pub const fn is_unhealthy(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::Unreachable { .. }
+            | Self::Failed { .. }
+            | Self::BadReply { .. }
+            | Self::Denied { .. } => true,
+            Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::NoCapacity { .. }
+            | Self::Refused { .. }
+            | Self::PartitionFailed { .. }
+            | Self::Slow { .. } => false,
+        }
     }
 
     /// A word for metric labels.
@@ -130,6 +164,7 @@ impl VipuError {
             Self::Failed { .. } => "failed",
             Self::BadReply { .. } => "bad_reply",
             Self::PartitionFailed { .. } => "partition_failed",
+            Self::Slow { .. } => "slow",
         }
     }
 }

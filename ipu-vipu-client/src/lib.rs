@@ -1,7 +1,77 @@
 //! Client of the Graphcore V-IPU controller's user API.
+//!
+//! The life of a partition at a controller, in order:
+//!
+//! 1. [`ControllerEndpoint`] says where the controller is; [`parse_controllers`] reads a list of them.
+//! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares to talk to it, with
+//!    the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
+//! 3. [`Retrying`] tries failed calls again where that is safe.
+//! 4. [`VipuController::create_partition`] starts to make a partition; [`ensure_present`] does so even if replies are lost.
+//! 5. [`wait_active`] polls until it can be used; [`VipuController::ipuof_config`] says how to reach its devices.
+//! 6. [`ensure_absent`] gives it back and polls until the controller does not know it any more.
+//!
+//! Several controllers make a [`ControllerPool`], which keeps their [`Health`]; [`SelectionOrder`] says which is asked
+//! first. Every failure is a [`VipuError`], which says whether trying again can help and whether the operation may have
+//! been done all the same.
+//!
+//! ```no_run
+//! # #[cfg(feature = "grpc")]
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use ipu_core::{IpuCount, PartitionId, PartitionSpec};
+//! use ipu_vipu_client::{
+//!     ConnectOptions, CreatePartition, GrpcController, Removal, Retrying, RetryOptions, VipuController as _, Wait,
+//! };
+//!
+//! let endpoint = "pod001:8090".parse()?;
+//! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
+//! let controller = Retrying::new(controller, RetryOptions::default());
+//! println!("V-IPU {}", controller.version().await?);
+//!
+//! let id = PartitionId::new("training")?;
+//! let request = CreatePartition {
+//!     id: id.clone(),
+//!     spec: PartitionSpec::of_size(IpuCount::try_from(16)?),
+//!     ipus: Vec::new(),
+//! };
+//! ipu_vipu_client::ensure_present(&controller, &request, &Wait::default()).await?;
+//! ipu_vipu_client::wait_active(&controller, &id, &Wait::default()).await?;
+//! let config = controller.ipuof_config(&id, Some(0)).await?;
+//! println!("{} devices", config.gcds[0].devices.len());
+//!
+//! ipu_vipu_client::ensure_absent(&controller, &id, Removal::Regular, &Wait::default()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! Independent of one another: `grpc` (default; the transport of real controllers), `rest` (proto3 JSON, as `vipu-sim` and
+//! gateways speak it), `server` (the server side of the wire services), `mock` (`MockVipuController`).
 
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod code;
 mod controller;
+mod endpoint;
 mod error;
+#[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod limits;
+mod options;
+mod pool;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod reply;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod request;
+#[cfg(feature = "rest")]
+mod rest;
+mod retry;
+mod selection;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod state;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod tls;
+mod wait;
 pub mod wire;
 
 #[cfg(feature = "mock")]
@@ -9,4 +79,18 @@ pub use controller::MockVipuController;
 pub use controller::{
     AgentIpus, CreatePartition, GcdConfig, IpuofConfig, IpuofDevice, PartitionStatus, VipuController,
 };
+pub use endpoint::{
+    ControllerEndpoint, ControllerListError, DEFAULT_PORT, EndpointError, NodeLabel, parse_controllers,
+};
 pub use error::{Retry, VipuError};
+#[cfg(feature = "grpc")]
+pub use grpc::GrpcController;
+pub use options::{
+    ACCESS_KEY_HEADER, ClientIdentity, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
+};
+pub use pool::{ControllerPool, Health, Listing, Member};
+#[cfg(feature = "rest")]
+pub use rest::RestController;
+pub use retry::{RetryOptions, Retrying};
+pub use selection::{Capacity, SelectionOrder};
+pub use wait::{Removal, Wait, ensure_absent, ensure_present, wait_active};

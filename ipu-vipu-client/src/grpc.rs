@@ -1,0 +1,226 @@
+//! The transport that V-IPU controllers speak: gRPC. Thin: what is asked, answered and meant is decided in pure modules.
+
+use core::fmt;
+use core::future::Future;
+use core::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Response, Status};
+
+use crate::code::{self, Call, Subject};
+use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
+use crate::endpoint::ControllerEndpoint;
+use crate::error::VipuError;
+use crate::limits::REPLY_BYTES_MAX;
+use crate::options::{
+    ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
+};
+use crate::wire::user_service_client::UserServiceClient;
+use crate::wire::version_service_client::VersionServiceClient;
+use crate::{reply, request, tls};
+
+/// How long a connection may be silent before we ask whether the peer is there, while a call waits: half of the time in
+/// which common firewalls forget a connection is minutes, so this is for a dead host only. gRPC servers that guard
+/// against pings allow one in 5 minutes by default only while no call is open.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+
+/// How long the answer to that may take: ten round trips of a slow network.
+const KEEPALIVE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A V-IPU controller over gRPC. Cheap to clone; clones share one HTTP/2 connection, which is made at the first call and
+/// again after it broke.
+#[derive(Clone)]
+pub struct GrpcController {
+    users: UserServiceClient<Channel>,
+    versions: VersionServiceClient<Channel>,
+    endpoint: String,
+    deadline: Duration,
+    credentials: Option<Metadata>,
+}
+
+#[derive(Clone)]
+struct Metadata {
+    user_id: MetadataValue<Ascii>,
+    access_key: MetadataValue<Ascii>,
+}
+
+impl fmt::Debug for GrpcController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcController")
+            .field("endpoint", &self.endpoint)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl GrpcController {
+    /// Prepares to talk to the controller at `endpoint`. Nothing is sent before the first call; whether the controller
+    /// is there shows then.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if the options cannot be used, or if there is no tokio runtime to drive the connection.
+    pub fn connect(endpoint: &ControllerEndpoint, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let name = endpoint.name().to_string();
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConnectError::NoRuntime { endpoint: name });
+        }
+        let channel = channel(&name, options)?.connect_lazy();
+        Ok(Self {
+            users: UserServiceClient::new(channel.clone()).max_decoding_message_size(REPLY_BYTES_MAX),
+            versions: VersionServiceClient::new(channel),
+            endpoint: name,
+            deadline: options.deadline,
+            credentials: options.credentials.as_ref().map(metadata).transpose()?,
+        })
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(credentials) = &self.credentials {
+            let metadata = request.metadata_mut();
+            metadata.insert(USER_ID_HEADER, credentials.user_id.clone());
+            metadata.insert(ACCESS_KEY_HEADER, credentials.access_key.clone());
+        }
+        request
+    }
+
+    /// Waits for `answer`, no longer than the deadline; dropping it then tells the controller that nobody waits.
+    async fn answer<T>(
+        &self,
+        subject: Subject<'_>,
+        answer: impl Future<Output = Result<Response<T>, Status>> + Send,
+    ) -> Result<T, VipuError> {
+        let call = Call {
+            endpoint: &self.endpoint,
+            subject,
+            deadline: self.deadline,
+        };
+        match tokio::time::timeout(self.deadline, answer).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(error(&status, &call)),
+            Err(_) => Err(VipuError::Timeout {
+                endpoint: self.endpoint.clone(),
+                waited: self.deadline,
+            }),
+        }
+    }
+}
+
+fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectError> {
+    let refuse = |error: tonic::transport::Error| ConnectError::Transport {
+        endpoint: name.to_owned(),
+        detail: tls::chain(&error),
+    };
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let channel = Endpoint::from_shared(format!("{scheme}://{name}"))
+        .and_then(|channel| channel.user_agent(concat!("ipu-vipu-client/", env!("CARGO_PKG_VERSION"))))
+        .map_err(refuse)?
+        .connect_timeout(options.connect_deadline)
+        // Without it a small request waits for the acknowledgement of the one before: 40 ms at the tail.
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_DEADLINE);
+    match &options.tls {
+        Some(tls) => channel.tls_config(tls_config(tls)?).map_err(refuse),
+        None => Ok(channel),
+    }
+}
+
+fn tls_config(options: &TlsOptions) -> Result<ClientTlsConfig, ConnectError> {
+    // The transport would take a text without any certificate for an empty set of them, and tell of a key that does not
+    // fit at the first call only.
+    tls::client_config(options)?;
+    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&options.ca_pem));
+    if let Some(identity) = &options.identity {
+        config = config.identity(Identity::from_pem(&identity.cert_pem, &identity.key_pem));
+    }
+    if let Some(name) = &options.server_name {
+        config = config.domain_name(name);
+    }
+    Ok(config)
+}
+
+fn metadata(credentials: &Credentials) -> Result<Metadata, ConnectError> {
+    let value = |what, text: &str| {
+        let mut value = MetadataValue::try_from(text).map_err(|_| ConnectError::Credential { what })?;
+        value.set_sensitive(true);
+        Ok(value)
+    };
+    Ok(Metadata {
+        user_id: value("user id", &credentials.user_id)?,
+        access_key: value("access key", &credentials.access_key)?,
+    })
+}
+
+fn error(status: &Status, call: &Call<'_>) -> VipuError {
+    use std::error::Error as _;
+
+    let Some(source) = status.source() else {
+        return code::error(i32::from(status.code()), status.message(), call);
+    };
+    // A status with a source was made on this side: the controller did not answer.
+    if tls::refused(source) {
+        return VipuError::Denied {
+            detail: tls::chain(source),
+        };
+    }
+    code::unreachable(call, tls::chain(source))
+}
+
+#[async_trait]
+impl VipuController for GrpcController {
+    async fn version(&self) -> Result<String, VipuError> {
+        let mut client = self.versions.clone();
+        let call = client.get_version(self.request(crate::wire::VersionRequest {}));
+        self.answer(Subject::None, call).await.and_then(reply::version)
+    }
+
+    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        let mut client = self.users.clone();
+        let call = client.list_partitions(self.request(request::list(allocation.as_ref())));
+        self.answer(Subject::None, call).await.and_then(reply::partitions)
+    }
+
+    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
+        let mut client = self.users.clone();
+        let call = client.create_partition(self.request(request::create(&request)));
+        let answer = self.answer(Subject::New(&request.id), call).await?;
+        reply::created(answer, &request.id)
+    }
+
+    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
+        let mut client = self.users.clone();
+        let call = client.get_partition_status(self.request(request::status(id)));
+        let answer = self.answer(Subject::Existing(id), call).await?;
+        reply::status(answer, id)
+    }
+
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
+        let mut client = self.users.clone();
+        let call = client.get_partition_ipuof_config(self.request(request::ipuof_config(id, gcd)));
+        let answer = self.answer(Subject::Existing(id), call).await?;
+        reply::ipuof_config(answer)
+    }
+
+    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
+        let mut client = self.users.clone();
+        let call = client.reset_partition(self.request(request::reset(id)));
+        self.answer(Subject::Existing(id), call).await.map(drop)
+    }
+
+    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
+        let mut client = self.users.clone();
+        let call = client.remove_partition(self.request(request::remove(id, force)));
+        self.answer(Subject::Existing(id), call).await.map(drop)
+    }
+
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
+        let mut client = self.users.clone();
+        let call = client.list_ipu_attributes(self.request(request::attributes(agents)));
+        self.answer(Subject::None, call).await.and_then(reply::attributes)
+    }
+}

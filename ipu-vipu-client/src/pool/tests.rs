@@ -1,0 +1,134 @@
+//! The list of controllers and their health, with a text for a controller.
+
+use super::*;
+use crate::endpoint::parse_controllers;
+
+fn name(text: &str) -> ControllerName {
+    ControllerName::new(text).unwrap()
+}
+
+fn pool(list: &str) -> ControllerPool<String> {
+    let pool = ControllerPool::new([]);
+    set(&pool, list);
+    pool
+}
+
+fn set(pool: &ControllerPool<String>, list: &str) {
+    let endpoints = parse_controllers(list).unwrap();
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("made as {endpoint}"));
+    pool.replace(&endpoints, connect).unwrap();
+}
+
+fn names(members: Vec<Member<String>>) -> Vec<String> {
+    members.iter().map(|member| member.name.to_string()).collect()
+}
+
+fn lost() -> Result<(), VipuError> {
+    Err(VipuError::Unreachable {
+        endpoint: "a:8090".into(),
+        detail: "connection refused".into(),
+    })
+}
+
+#[test]
+fn members_stand_in_the_order_of_the_list() {
+    let pool = pool("c,a:1,b:k=v");
+    assert_eq!(names(pool.members()), ["c:8090", "a:1", "b:8090"]);
+    let endpoint = pool.member(&name("b:8090")).unwrap().endpoint.unwrap();
+    assert_eq!(endpoint.label().unwrap().to_string(), "k=v");
+}
+
+#[test]
+fn a_single_controller_needs_no_address() {
+    let pool = ControllerPool::<str>::single(name("sim"), Arc::from("x"));
+    assert_eq!(pool.get(&name("sim")).as_deref(), Some("x"));
+    assert_eq!(pool.members().len(), 1);
+}
+
+#[tokio::test]
+async fn a_controller_that_stays_keeps_its_connection_and_health_and_takes_its_new_label() {
+    let pool = pool("a:k=v");
+    pool.record(&name("a:8090"), &lost());
+    set(&pool, "b,a:k=w");
+    let member = pool.member(&name("a:8090")).unwrap();
+    assert_eq!(member.controller.as_str(), "made as a:8090:k=v");
+    assert_eq!(member.health.failures_in_a_row, 1);
+    assert_eq!(member.endpoint.unwrap().label().unwrap().value(), "w");
+    assert_eq!(names(pool.members()), ["b:8090", "a:8090"]);
+}
+
+#[test]
+fn a_controller_that_goes_is_drained_until_it_is_forgotten() {
+    let pool = pool("a,b");
+    pool.forget(&name("a:8090"));
+    set(&pool, "b");
+    assert_eq!(
+        names(pool.members()),
+        ["b:8090"],
+        "forgetting a listed one does nothing"
+    );
+    assert_eq!(names(pool.draining()), ["a:8090"]);
+    assert!(pool.get(&name("a:8090")).is_some());
+
+    set(&pool, "b,a");
+    assert!(pool.draining().is_empty());
+    set(&pool, "b");
+    pool.forget(&name("a:8090"));
+    assert!(pool.get(&name("a:8090")).is_none());
+}
+
+#[test]
+fn a_list_that_cannot_be_connected_changes_nothing() {
+    let pool = pool("a,b");
+    let endpoints = parse_controllers("b,c").unwrap();
+    assert_eq!(
+        pool.replace(&endpoints, |_| Err("no such host")),
+        Err("no such host")
+    );
+    assert_eq!(names(pool.members()), ["a:8090", "b:8090"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_is_left_alone_after_three_failures_and_tried_again_later() {
+    let pool = pool("a");
+    let a = name("a:8090");
+    let available = || pool.member(&a).unwrap().health.is_available(Instant::now());
+    for _ in 0..2 {
+        pool.record(&a, &lost());
+        assert!(available());
+    }
+    for pause in [1, 2, 4, 8, 16, 30, 30] {
+        pool.record(&a, &lost());
+        assert!(!available());
+        tokio::time::advance(Duration::from_secs(pause) - Duration::from_millis(1)).await;
+        assert!(!available(), "{pause} s");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(available(), "{pause} s");
+    }
+    pool.record(&a, &Ok(()));
+    let health = pool.member(&a).unwrap().health;
+    assert_eq!(health.failures_in_a_row, 0);
+    assert_eq!(health.last_error, lost().err());
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer() {
+    let pool = pool("a");
+    let a = name("a:8090");
+    let full = Err::<(), _>(VipuError::NoCapacity {
+        detail: String::new(),
+    });
+    for _ in 0..9 {
+        pool.record(&a, &full);
+    }
+    let health = pool.member(&a).unwrap().health;
+    assert_eq!((health.failures_in_a_row, health.last_failure), (0, None));
+    assert!(health.last_success.is_some());
+}
+
+#[test]
+fn of_two_controllers_of_one_name_the_first_stays() {
+    let pool = ControllerPool::new([(name("x"), Arc::new(1)), (name("x"), Arc::new(2))]);
+    assert_eq!(pool.get(&name("x")).as_deref(), Some(&1));
+    assert_eq!(pool.members().len(), 1);
+}

@@ -1,0 +1,190 @@
+//! The REST face of the same API, as `vipu-sim` and JSON gateways serve it: proto3 canonical JSON over HTTP.
+//! `request` and `reply` are pure; this file only carries bytes.
+
+mod reply;
+mod request;
+
+use core::fmt;
+use core::time::Duration;
+
+use async_trait::async_trait;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
+use serde::de::DeserializeOwned;
+
+use crate::code::{self, Call, Subject};
+use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
+use crate::endpoint::ControllerEndpoint;
+use crate::error::VipuError;
+use crate::limits::REPLY_BYTES_MAX;
+use crate::options::{ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, USER_ID_HEADER};
+use crate::{request as ask, tls, wire};
+use request::RestRequest;
+
+/// A V-IPU controller over REST. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct RestController {
+    client: reqwest::Client,
+    base: String,
+    endpoint: String,
+    deadline: Duration,
+}
+
+impl fmt::Debug for RestController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestController")
+            .field("base", &self.base)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RestController {
+    /// Prepares to talk to the controller at `endpoint`. Nothing is sent before the first call; whether the controller
+    /// is there shows then. Proxies of the environment are not used.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if the options cannot be used.
+    pub fn connect(endpoint: &ControllerEndpoint, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let name = endpoint.name().to_string();
+        let headers = options.credentials.as_ref().map(headers).transpose()?;
+        let tls = match &options.tls {
+            Some(tls) => tls::client_config(tls)?,
+            // Never used for a plain connection; without it the transport would look for a provider of its own.
+            None => tls::trusting_nobody()?,
+        };
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("ipu-vipu-client/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers.unwrap_or_default())
+            .connect_timeout(options.connect_deadline)
+            .timeout(options.deadline)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .tls_backend_preconfigured(tls)
+            .build()
+            .map_err(|error| ConnectError::Transport {
+                endpoint: name.clone(),
+                detail: tls::chain(&error),
+            })?;
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        Ok(Self {
+            client,
+            base: format!("{scheme}://{name}"),
+            endpoint: name,
+            deadline: options.deadline,
+        })
+    }
+
+    /// Sends `request` and reads the answer as `T`.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        subject: Subject<'_>,
+        request: RestRequest,
+    ) -> Result<T, VipuError> {
+        let call = Call {
+            endpoint: &self.endpoint,
+            subject,
+            deadline: self.deadline,
+        };
+        let failed = |error: reqwest::Error| transport_error(&error, &call);
+        let url = format!("{}{}", self.base, request.path);
+        let mut outgoing = self.client.request(request.method, url);
+        if let Some(body) = request.body {
+            outgoing = outgoing.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let mut response = outgoing.send().await.map_err(failed)?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > REPLY_BYTES_MAX {
+                return Err(VipuError::BadReply {
+                    detail: format!("it is longer than {REPLY_BYTES_MAX} bytes"),
+                });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        reply::parse(status, &body, &call)
+    }
+}
+
+fn transport_error(error: &reqwest::Error, call: &Call<'_>) -> VipuError {
+    if tls::refused(error) {
+        return VipuError::Denied {
+            detail: tls::chain(error),
+        };
+    }
+    // The deadline of making a connection is shorter than that of the call: nobody is there.
+    if error.is_timeout() && !error.is_connect() {
+        return VipuError::Timeout {
+            endpoint: call.endpoint.to_owned(),
+            waited: call.deadline,
+        };
+    }
+    code::unreachable(call, tls::chain(error))
+}
+
+fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {
+    let mut headers = HeaderMap::new();
+    for (header, what, text) in [
+        (USER_ID_HEADER, "user id", &credentials.user_id),
+        (ACCESS_KEY_HEADER, "access key", &credentials.access_key),
+    ] {
+        let mut value = HeaderValue::from_str(text).map_err(|_| ConnectError::Credential { what })?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
+#[async_trait]
+impl VipuController for RestController {
+    async fn version(&self) -> Result<String, VipuError> {
+        self.call(Subject::None, request::version())
+            .await
+            .and_then(crate::reply::version)
+    }
+
+    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        self.call(Subject::None, request::list(&ask::list(allocation.as_ref())))
+            .await
+            .and_then(crate::reply::partitions)
+    }
+
+    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
+        let call = request::create(&ask::create(&request))?;
+        let answer = self.call(Subject::New(&request.id), call).await?;
+        crate::reply::created(answer, &request.id)
+    }
+
+    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
+        let call = request::status(&ask::status(id))?;
+        let answer = self.call(Subject::Existing(id), call).await?;
+        crate::reply::status(answer, id)
+    }
+
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
+        let call = request::ipuof_config(&ask::ipuof_config(id, gcd))?;
+        let answer = self.call(Subject::Existing(id), call).await?;
+        crate::reply::ipuof_config(answer)
+    }
+
+    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
+        let call = request::reset(&ask::reset(id))?;
+        let _: wire::ResetPartitionReply = self.call(Subject::Existing(id), call).await?;
+        Ok(())
+    }
+
+    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
+        let call = request::remove(&ask::remove(id, force))?;
+        let _: wire::RemovePartitionReply = self.call(Subject::Existing(id), call).await?;
+        Ok(())
+    }
+
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
+        self.call(Subject::None, request::attributes(&ask::attributes(agents)))
+            .await
+            .and_then(crate::reply::attributes)
+    }
+}

@@ -1,0 +1,242 @@
+//! Certificates, read and checked before anything is sent, and refusals of the handshake told from a broken line.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::options::{ConnectError, TlsOptions};
+
+/// The parts of [`TlsOptions`], parsed.
+struct Parsed {
+    roots: RootCertStore,
+    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    server_name: Option<ServerName<'static>>,
+}
+
+fn parse(options: &TlsOptions) -> Result<Parsed, ConnectError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&options.ca_pem, "CA")? {
+        roots
+            .add(certificate)
+            .map_err(|error| ConnectError::Certificate {
+                what: "CA",
+                detail: error.to_string(),
+            })?;
+    }
+    let identity = options.identity.as_ref().map(|identity| {
+        let key =
+            PrivateKeyDer::from_pem_slice(&identity.key_pem).map_err(|error| ConnectError::PrivateKey {
+                detail: error.to_string(),
+            })?;
+        Ok((certificates(&identity.cert_pem, "client")?, key))
+    });
+    let server_name = options.server_name.as_ref().map(|name| {
+        ServerName::try_from(name.clone()).map_err(|_| ConnectError::ServerName { name: name.clone() })
+    });
+    Ok(Parsed {
+        roots,
+        identity: identity.transpose()?,
+        server_name: server_name.transpose()?,
+    })
+}
+
+fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(ConnectError::Certificate {
+            what,
+            detail: "there is none".into(),
+        }),
+        Ok(found) => Ok(found),
+        Err(error) => Err(ConnectError::Certificate {
+            what,
+            detail: error.to_string(),
+        }),
+    }
+}
+
+fn builder() -> Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::WantsVerifier>, ConnectError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ConnectError::Certificate {
+            what: "CA",
+            detail: error.to_string(),
+        })
+}
+
+/// A configuration for connections that never use TLS.
+#[cfg(feature = "rest")]
+pub(crate) fn trusting_nobody() -> Result<rustls::ClientConfig, ConnectError> {
+    let roots = rustls::RootCertStore::empty();
+    Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The configuration for `options`, with a provider of cryptography that is passed by hand and not installed for the process.
+pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig, ConnectError> {
+    let parsed = parse(options)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(parsed.roots), provider)
+        .build()
+        .map_err(|error| ConnectError::Certificate {
+            what: "CA",
+            detail: error.to_string(),
+        })?;
+    let verifier: Arc<dyn ServerCertVerifier> = match parsed.server_name {
+        Some(name) => Arc::new(Named { name, verifier }),
+        None => verifier,
+    };
+    // Dangerous only in that the verifier is ours: it is the standard one, at most told another name to look for.
+    let builder = builder()?.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match parsed.identity {
+        Some((chain, key)) => {
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| ConnectError::PrivateKey {
+                    detail: error.to_string(),
+                })?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The standard verification, for another name than the host that we connect to.
+#[derive(Debug)]
+struct Named {
+    name: ServerName<'static>,
+    verifier: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _host: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verifier
+            .verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused, ours by the controller or the controller's by us: trying again cannot help.
+pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let tls = error.downcast_ref::<rustls::Error>().or_else(|| {
+            // An `io::Error` is not the source of itself: what it wraps has to be asked for.
+            error
+                .downcast_ref::<io::Error>()?
+                .get_ref()?
+                .downcast_ref::<rustls::Error>()
+        });
+        if matches!(
+            tls,
+            Some(
+                rustls::Error::InvalidCertificate(_)
+                    | rustls::Error::AlertReceived(_)
+                    | rustls::Error::NoCertificatesPresented
+            )
+        ) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// An error with everything that caused it, in one line.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let part = error.to_string();
+        // Some transports repeat their source.
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(options: &TlsOptions) -> ConnectError {
+        match client_config(options) {
+            Ok(_) => panic!("{options:?} was accepted"),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused_before_anything_is_sent() {
+        for pem in [
+            "",
+            "nonsense",
+            "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
+        ] {
+            let error = refusal(&TlsOptions::new(pem));
+            assert!(
+                matches!(error, ConnectError::Certificate { what: "CA", .. }),
+                "{pem:?} {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refused_certificate_is_found_however_deep_it_is_wrapped() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("connect")]
+        struct Outer(#[source] io::Error);
+
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
+        assert!(refused(&Outer(io::Error::other(alert))));
+        assert!(!refused(&Outer(io::Error::other("broken pipe"))));
+        assert!(!refused(&io::Error::from(io::ErrorKind::ConnectionRefused)));
+    }
+
+    #[test]
+    fn a_chain_names_every_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("connect: {0}")]
+        struct Repeating(#[source] io::Error);
+
+        assert_eq!(chain(&Repeating(io::Error::other("refused"))), "connect: refused");
+    }
+}
