@@ -22,8 +22,11 @@ pub(super) fn parse(raw: &RawMetadata, many: Many, findings: &mut Findings) -> O
     );
     let name = match (&raw.name, &raw.generate_name) {
         (Some(name), _) => {
-            check_label(name, many, findings);
-            token::<JobName>("metadata.name", Some(name), "the name of the job", findings)
+            let parsed = token::<JobName>("metadata.name", Some(name), "the name of the job", findings);
+            if parsed.is_some() {
+                check_label(name, many, findings);
+            }
+            parsed
         }
         (None, Some(prefix)) => {
             findings.refuse(

@@ -26,6 +26,14 @@ pub(super) struct Launcher {
 
 /// The shape that `raw` asks for (seed 000 §6.6, §6.6.1, §6.7).
 pub(super) fn parse(raw: &RawSpec, many: Many, findings: &mut Findings) -> Option<Launcher> {
+    if let Some(strategy) = raw.workers.as_ref().and_then(|workers| workers.strategy.as_ref()) {
+        findings.warn(
+            "spec.workers.strategy",
+            Some(strategy.kind.as_deref().unwrap_or("{…}")),
+            "is ignored: the workers of an attempt are replaced together, on a partition that was reset",
+            "remove it",
+        );
+    }
     let env = raw.launcher.as_ref().map(|launcher| env(launcher, findings));
     let tcp_interface = raw
         .launcher

@@ -90,7 +90,7 @@ fn instances(raw: &RawSpec, findings: &mut Findings) -> Option<u32> {
         None => Some(1),
         Some(value) => {
             let value = findings.whole(INSTANCES, Some(value))?;
-            findings.within(INSTANCES, value, 0..=MAX_WORKERS)
+            Some(findings.clamped(INSTANCES, value, 0..=MAX_WORKERS))
         }
     }
 }

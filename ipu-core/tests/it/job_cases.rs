@@ -1,0 +1,104 @@
+//! What people write and what becomes of it: `testdata/job/*.txt`. Input is a job as JSON; without a name or uid it gets
+//! `a` and `u`. Options of the command `parse`: `stored` (accepted before), `max-ipus=N`.
+
+use std::fmt::Write as _;
+
+use ipu_core::{JobSpec, Limits, Parsed, RawJob, RestartPolicy, Shape};
+
+use crate::datadriven::{self, Case};
+
+#[test]
+fn jobs_are_parsed_as_the_cases_say() {
+    datadriven::run("job", parse);
+}
+
+fn parse(case: &Case<'_>) -> String {
+    let mut limits = Limits::default();
+    for option in &case.command {
+        limits = match option.split_once('=') {
+            Some(("max-ipus", number)) => limits.with_max_ipus(number.parse().unwrap()),
+            None if *option == "stored" => limits.for_stored(),
+            None if *option == "parse" => limits,
+            _ => panic!("no option of a case: {option}"),
+        };
+    }
+    let mut job: RawJob = match serde_json::from_str(case.input) {
+        Ok(job) => job,
+        Err(error) => return format!("not a job: {error}"),
+    };
+    if job.metadata.generate_name.is_none() {
+        job.metadata.name.get_or_insert_with(|| "a".into());
+    }
+    job.metadata.uid.get_or_insert_with(|| "u".into());
+    match job.parse(&limits) {
+        Ok(Parsed { spec, warnings }) => {
+            let mut text = shown(&spec);
+            for warning in warnings {
+                writeln!(text, "warning: {warning}").unwrap();
+            }
+            text
+        }
+        Err(violations) => violations
+            .iter()
+            .map(|violation| format!("violation: {violation}\n"))
+            .collect(),
+    }
+}
+
+/// The job in a few lines: what every case is about, and what differs from the defaults.
+fn shown(job: &JobSpec) -> String {
+    let partition = job.partition();
+    let mut text = format!(
+        "{}: {} × {} IPUs, {} GCDs, {} replicas\n",
+        job.key(),
+        job.instances(),
+        partition.size,
+        partition.gcds,
+        partition.replicas
+    );
+    match job.shape() {
+        Shape::Workers => {}
+        Shape::Launcher { command } => writeln!(text, "launcher {command:?}").unwrap(),
+        Shape::Interactive { ttl } => writeln!(text, "interactive for {} s", ttl.as_secs()).unwrap(),
+        other => panic!("a shape that is new: {other:?}"),
+    }
+    let restart = match job.restart() {
+        RestartPolicy::Never => None,
+        RestartPolicy::Always { back_off_limit } => Some(("always".into(), back_off_limit)),
+        RestartPolicy::OnFailure { back_off_limit } => Some(("on failure".into(), back_off_limit)),
+        RestartPolicy::ExitCode {
+            retryable,
+            back_off_limit,
+        } => Some((format!("on {retryable}"), back_off_limit)),
+        other => panic!("a policy that is new: {other:?}"),
+    };
+    if let Some((when, limit)) = restart {
+        let back_off = job.back_off().as_secs();
+        writeln!(text, "restart {when}, {limit} times, first after {back_off} s").unwrap();
+    }
+    let json = serde_json::to_value(job).unwrap();
+    for (field, default) in [
+        ("launcherEnv", "[]"),
+        ("tcpInterface", "null"),
+        ("cleanPodPolicy", "\"None\""),
+        ("suspend", "false"),
+        ("priority", "0"),
+        ("preemptible", "false"),
+        ("account", "null"),
+        ("maxRuntime", "null"),
+        ("ttlAfterFinished", "null"),
+        ("startDeadline", "600000"),
+    ] {
+        let value = json[field].to_string();
+        if value != default {
+            writeln!(text, "{field} {value}").unwrap();
+        }
+    }
+    if partition.reconfigurable {
+        writeln!(text, "reconfigurable").unwrap();
+    }
+    if let Some(allocation) = &partition.allocation {
+        writeln!(text, "allocation {allocation}").unwrap();
+    }
+    text
+}
