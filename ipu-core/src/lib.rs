@@ -21,7 +21,7 @@ mod rules;
 mod topology;
 mod units;
 
-pub use check::{BrokenInventory, check_inventory};
+pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
 pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
     AgentId, AllocationId, ClusterId, ControllerName, ExclusionOwner, JobKey, JobName, JobUid, NameError,

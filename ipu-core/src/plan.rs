@@ -49,8 +49,8 @@ pub struct Plan {
 ///
 /// *Guarantees*: total (any observation has a plan), deterministic, and level-triggered: it depends on nothing but its
 /// two arguments. Applying the effects and planning again leads to a plan without new effects. Deletion always leads to
-/// [`Effect::Finalize`] if processes can be ended and partitions released. `check_plan` lists what else
-/// holds of every plan.
+/// [`Effect::Finalize`] if processes can be ended and partitions released. [`check_plan`](crate::check_plan) lists what
+/// else holds of every plan.
 ///
 /// *Assumptions*: a process that is observed as ended or lost no longer uses its partition; whoever observes reports one
 /// of which that is not certain as alive. A process that was told to stop is reported as stopping until it is gone, and

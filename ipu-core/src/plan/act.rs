@@ -128,12 +128,12 @@ impl<'a> Pass<'a> {
 
     /// Takes the next step towards an instance that runs.
     fn advance(&mut self, instance: &Instance<'a>) -> Stage {
-        if self.stop_orphans(instance) == Processes::Alive {
-            return Stage::Stopping;
-        }
         let pause = instance.memory.retry_at.filter(|retry| *retry > self.seen.now);
         if let Some(retry) = pause {
             self.wake_by(retry);
+        }
+        if self.stop_orphans(instance) == Processes::Alive {
+            return Stage::Stopping;
         }
         if pause.is_some() && instance.memory.given_back > 0 {
             return self.pause_without_partition(instance);

@@ -157,11 +157,9 @@ impl<'a> Pass<'a> {
         }
         let until = match self.retention() {
             Retention::UntilDeleted => "until it is deleted".to_string(),
-            Retention::Until(end) => {
-                format!(
-                    "for another {} s, or until it is deleted",
-                    end.since(self.seen.now).as_secs()
-                )
+            Retention::Until(_) => {
+                let seconds = self.job.ttl_after_finished().unwrap_or_default().as_secs();
+                format!("until it is deleted, or {seconds} s after it finished")
             }
             Retention::Over => "until they are released, which is under way".to_string(),
         };

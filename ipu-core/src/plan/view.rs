@@ -45,6 +45,8 @@ pub(super) struct Instance<'a> {
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
     pub(super) memory: InstanceStatus,
+    /// The newest attempt that a partition was made for.
+    newest: Option<u32>,
     /// Whether the verdict that `memory` holds stood in the record before.
     pub(super) recorded: Recorded,
     pub(super) stage: Stage,
@@ -95,6 +97,7 @@ impl<'a> Pass<'a> {
             let instance = instances
                 .entry(facts.index)
                 .or_insert_with(|| Instance::new(facts.index));
+            instance.newest = instance.newest.max(made_for(&facts.partition));
             if weight(&facts.partition) > weight(instance.partition) {
                 instance.partition = &facts.partition;
             }
@@ -210,6 +213,7 @@ impl<'a> Instance<'a> {
             launchers: Vec::new(),
             workers: Vec::new(),
             memory: InstanceStatus::new(index),
+            newest: None,
             recorded: Recorded::Before,
             stage: Stage::Gone,
         }
@@ -250,7 +254,7 @@ impl<'a> Instance<'a> {
     /// A newer attempt than the recorded one exists if a record was lost after its effects were applied.
     fn take_over_newest_attempt(&mut self) {
         let processes = self.processes().map(|process| process.attempt);
-        let newest = processes.chain(made_for(self.partition)).max();
+        let newest = processes.chain(self.newest).max();
         if let Some(newest) = newest.filter(|newest| *newest > self.memory.attempt) {
             self.memory = InstanceStatus {
                 attempt: newest,
@@ -272,13 +276,14 @@ const fn made_for(partition: &PartitionFacts) -> Option<u32> {
 }
 
 /// Of facts that contradict one another the one that holds most is believed: nothing is handed on by mistake.
-const fn weight(partition: &PartitionFacts) -> u8 {
-    match partition {
+fn weight(partition: &PartitionFacts) -> (u8, Option<u32>) {
+    let state = match partition {
         PartitionFacts::Absent => 0,
         PartitionFacts::Waiting { .. } => 1,
         PartitionFacts::Releasing => 2,
         PartitionFacts::Pending { .. } => 3,
         PartitionFacts::Failed { .. } => 4,
         PartitionFacts::Active { .. } => 5,
-    }
+    };
+    (state, made_for(partition))
 }

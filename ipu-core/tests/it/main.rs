@@ -5,6 +5,7 @@ mod datadriven;
 mod inventory;
 mod job_cases;
 mod job_properties;
+mod life;
 mod model;
 mod placement;
 mod purity;

@@ -1,0 +1,165 @@
+//! What holds of every plan, re-derived from the job, the facts and the plan alone: nothing here asks a rule.
+//!
+//! A shell calls [`check_plan`] before it applies a plan and applies none that is broken; tests call it on every plan.
+
+mod effects;
+mod facts;
+mod record;
+
+use alloc::vec::Vec;
+
+use self::facts::Facts;
+use crate::job::JobSpec;
+use crate::observation::Observation;
+use crate::plan::{Effect, Plan};
+
+/// An invariant that a plan breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokenPlan {
+    /// A process or a partition of a job that is to have none.
+    #[error("{effect:?} for a job, or an instance, that is deleted, suspended, finished, ended or surplus")]
+    StartedForNothing {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A process of another attempt than the newest.
+    #[error("{effect:?} is not for attempt {attempt}")]
+    WrongAttempt {
+        /// The effect.
+        effect: Effect,
+        /// The newest attempt that the record or the facts know.
+        attempt: u32,
+    },
+    /// A process without a partition that is active for its attempt.
+    #[error("{effect:?} without a partition that is active for it")]
+    WithoutPartition {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A process whose place is taken, that is done, or that the job does not have.
+    #[error("{effect:?}, which exists, is done, or is not of the job")]
+    StartedTwice {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A process beside one of another attempt.
+    #[error("{effect:?} while a process of another attempt may still run")]
+    BesideOldProcesses {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A launcher before its workers.
+    #[error("{effect:?} before all its workers run")]
+    LauncherBeforeWorkers {
+        /// The effect.
+        effect: Effect,
+    },
+    /// Something before its back-off is over.
+    #[error("{effect:?} before the back-off is over")]
+    DuringBackOff {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A partition that is taken away, or reset, under a process.
+    #[error("{effect:?} while a process may still use the partition")]
+    UnderProcesses {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A partition released that nobody holds, or that is to stay.
+    #[error("{effect:?}, which is to stay, or is not held")]
+    ReleasedForNothing {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A process stopped that is to stay.
+    #[error("{effect:?}, which is to stay, or does not exist")]
+    StoppedForNothing {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A process stopped, and its evidence forgotten, before the verdict on its attempt stood in the record.
+    #[error("{effect:?} before its attempt was closed in the record")]
+    StoppedBeforeVerdict {
+        /// The effect.
+        effect: Effect,
+    },
+    /// An effect on an instance on which a verdict is made in the same pass.
+    #[error("{effect:?} in the pass that judges its instance")]
+    ActedBeforeRecord {
+        /// The effect.
+        effect: Effect,
+    },
+    /// Something of a deleted job that nothing ends.
+    #[error("a process or partition of instance {instance} of the deleted job is left alone")]
+    LeftBehind {
+        /// Which instance.
+        instance: u32,
+    },
+    /// Finalized with something left, without deletion, or with more to do.
+    #[error("finalized before everything was gone, without deletion, or not last")]
+    FinalizedEarly,
+    /// Nothing is left of a deleted job, but it is not let go of.
+    #[error("nothing of the deleted job is left, but it is not finalized")]
+    NotFinalized,
+    /// The same effect twice.
+    #[error("{effect:?} is planned twice")]
+    Twice {
+        /// The effect.
+        effect: Effect,
+    },
+    /// Surplus instances not removed highest first, or a partition before the processes of its instance.
+    #[error("{effect:?} is out of order")]
+    OutOfOrder {
+        /// The effect.
+        effect: Effect,
+    },
+    /// An id or a partition that is not the one of the job.
+    #[error("{effect:?} is not what the job asks for")]
+    NotTheJobs {
+        /// The effect.
+        effect: Effect,
+    },
+    /// A status that forgets, contradicts itself, or restarts too often.
+    #[error("the status to be recorded is wrong: {what}")]
+    Status {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Waiting without saying why.
+    #[error("no reason is given")]
+    NoReason,
+    /// Waiting for something that no event announces, without looking again.
+    #[error("nothing would ever look again: {what}")]
+    SleepsForEver {
+        /// What is waited for.
+        what: &'static str,
+    },
+}
+
+/// Every invariant that `plan` breaks as an answer to `seen` of `job`; empty for a sound plan.
+///
+/// ```
+/// use ipu_core::{Effect, Limits, Observation, RawJob, Timestamp, check_plan, plan};
+///
+/// let mut raw = RawJob::default();
+/// raw.metadata.name = Some("mnist-training".into());
+/// raw.metadata.assign("beb81bbe-2309-494a-9e28-2a75a704be15", "");
+/// raw.spec.ipus_per_job_instance = Some(4.into());
+/// let job = raw.parse(&Limits::default()).unwrap().spec;
+///
+/// let seen = Observation::of_new_job(Timestamp::from_millis(0));
+/// let mut plan = plan(&job, &seen);
+/// assert_eq!(check_plan(&job, &seen, &plan), []);
+/// plan.effects.push(Effect::Finalize);
+/// assert_eq!(check_plan(&job, &seen, &plan)[0].to_string(), "finalized before everything was gone, without deletion, or not last");
+/// ```
+#[must_use]
+pub fn check_plan(job: &JobSpec, seen: &Observation, plan: &Plan) -> Vec<BrokenPlan> {
+    let mut broken = Vec::new();
+    let facts = Facts::new(job, seen);
+    effects::check(&facts, plan, &mut broken);
+    record::check(&facts, plan, &mut broken);
+    broken
+}

@@ -1,0 +1,279 @@
+//! Invariants of the effects, one after the other.
+
+use alloc::vec::Vec;
+
+use super::BrokenPlan;
+use super::facts::{Facts, Who};
+use crate::job::CleanPodPolicy;
+use crate::observation::{PartitionFacts, ProcessPhase};
+use crate::plan::{Effect, Plan};
+
+pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    for (position, effect) in plan.effects.iter().enumerate() {
+        let earlier = &plan.effects[..position];
+        if earlier.contains(effect) {
+            broken.push(BrokenPlan::Twice {
+                effect: effect.clone(),
+            });
+        }
+        if is_out_of_order(facts, earlier, effect) {
+            broken.push(BrokenPlan::OutOfOrder {
+                effect: effect.clone(),
+            });
+        }
+        if !is_the_jobs(facts, effect) {
+            broken.push(BrokenPlan::NotTheJobs {
+                effect: effect.clone(),
+            });
+        }
+        broken.extend(check_one(facts, effect));
+    }
+    check_deletion(facts, plan, broken);
+}
+
+/// The first thing that is wrong with one effect by itself.
+fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
+    match effect {
+        Effect::EnsurePartition {
+            instance, attempt, ..
+        }
+        | Effect::ResetPartition {
+            instance, attempt, ..
+        } => check_begin(facts, effect, *instance, *attempt).or_else(|| {
+            if facts.any_alive(*instance) {
+                Some(BrokenPlan::UnderProcesses {
+                    effect: effect.clone(),
+                })
+            } else if facts.is_given_back(*instance) {
+                Some(BrokenPlan::DuringBackOff {
+                    effect: effect.clone(),
+                })
+            } else {
+                None
+            }
+        }),
+        Effect::StartWorker {
+            instance,
+            worker,
+            attempt,
+            ..
+        } => check_begin(facts, effect, *instance, *attempt)
+            .or_else(|| check_start(facts, effect, *instance, *attempt, Who::Worker(*worker))),
+        Effect::StartLauncher {
+            instance, attempt, ..
+        } => check_begin(facts, effect, *instance, *attempt)
+            .or_else(|| check_start(facts, effect, *instance, *attempt, Who::Launcher)),
+        Effect::StopWorker {
+            instance,
+            worker,
+            attempt,
+        } => check_stop(facts, effect, *instance, *attempt, Who::Worker(*worker)),
+        Effect::StopLauncher { instance, attempt } => {
+            check_stop(facts, effect, *instance, *attempt, Who::Launcher)
+        }
+        Effect::ReleasePartition { instance, .. } => check_release(facts, effect, *instance),
+        Effect::Finalize => None,
+    }
+}
+
+fn check_begin(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+    let newest = facts.attempt(instance);
+    if !facts.is_to_run(instance) {
+        return Some(BrokenPlan::StartedForNothing {
+            effect: effect.clone(),
+        });
+    }
+    (newest != attempt).then(|| BrokenPlan::WrongAttempt {
+        effect: effect.clone(),
+        attempt: newest,
+    })
+}
+
+fn check_start(
+    facts: &Facts<'_>,
+    effect: &Effect,
+    instance: u32,
+    attempt: u32,
+    who: Who,
+) -> Option<BrokenPlan> {
+    let effect = effect.clone();
+    let active = facts.partitions(instance).any(
+        |partition| matches!(partition, PartitionFacts::Active { attempt: made_for, .. } if *made_for == attempt),
+    );
+    let known = facts
+        .recorded(instance)
+        .filter(|_| facts.attempt_is_recorded(instance));
+    let over = known.is_some_and(|known| match who {
+        Who::Worker(worker) => known.done.contains(&worker),
+        Who::Launcher => known.launched.is_some(),
+    });
+    let old_alive = facts.processes(instance).any(|(other, process)| {
+        process.phase.is_alive() && (process.attempt != attempt || !facts.is_of_the_job(other))
+    });
+    if !active {
+        Some(BrokenPlan::WithoutPartition { effect })
+    } else if over || !facts.is_of_the_job(who) || facts.processes(instance).any(|(other, _)| other == who) {
+        Some(BrokenPlan::StartedTwice { effect })
+    } else if old_alive {
+        Some(BrokenPlan::BesideOldProcesses { effect })
+    } else if facts.is_pausing(instance) {
+        Some(BrokenPlan::DuringBackOff { effect })
+    } else if who == Who::Launcher
+        && !(0..facts.job.workers_per_instance()).all(|worker| facts.runs(instance, worker, attempt))
+    {
+        Some(BrokenPlan::LauncherBeforeWorkers { effect })
+    } else {
+        None
+    }
+}
+
+fn check_stop(
+    facts: &Facts<'_>,
+    effect: &Effect,
+    instance: u32,
+    attempt: u32,
+    who: Who,
+) -> Option<BrokenPlan> {
+    let effect = effect.clone();
+    let stoppable = || {
+        let same = facts
+            .processes(instance)
+            .filter(move |(other, process)| *other == who && process.attempt == attempt);
+        same.map(|(_, process)| &process.phase)
+            .filter(|phase| **phase != ProcessPhase::Stopping)
+    };
+    if stoppable().next().is_none() {
+        return Some(BrokenPlan::StoppedForNothing { effect });
+    }
+    let recorded = facts.recorded(instance).map_or(0, |known| known.attempt);
+    let misplaced = attempt != facts.attempt(instance) || !facts.is_of_the_job(who);
+    let closed = misplaced
+        || facts.seen.deleted
+        || facts.is_finished()
+        || facts.outcome(instance).is_some()
+        || attempt < recorded;
+    if !closed {
+        return Some(BrokenPlan::StoppedBeforeVerdict { effect });
+    }
+    if misplaced || facts.is_to_have_nothing(instance) {
+        return None;
+    }
+    // The instance has ended, and its job's clean-up policy says what stays.
+    let works = who == Who::Launcher || !facts.has_launcher();
+    let straggler = works && stoppable().any(ProcessPhase::is_alive);
+    let cleaned = facts.is_finished()
+        && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
+        && who != Who::Launcher;
+    (!straggler && !cleaned).then_some(BrokenPlan::StoppedForNothing { effect })
+}
+
+fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32) -> Option<BrokenPlan> {
+    let effect = effect.clone();
+    let held = facts
+        .partitions(instance)
+        .any(|partition| !matches!(partition, PartitionFacts::Absent | PartitionFacts::Releasing));
+    if facts.any_alive(instance) {
+        Some(BrokenPlan::UnderProcesses { effect })
+    } else if !held || !(facts.is_to_have_nothing(instance) || facts.is_given_back(instance)) {
+        Some(BrokenPlan::ReleasedForNothing { effect })
+    } else {
+        None
+    }
+}
+
+fn check_deletion(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    let finalized = plan.effects.contains(&Effect::Finalize);
+    let mut anything = false;
+    for seen in &facts.seen.instances {
+        let instance = seen.index;
+        let held = facts
+            .partitions(instance)
+            .any(|partition| *partition != PartitionFacts::Absent);
+        anything |= held || facts.processes(instance).next().is_some();
+        if !facts.seen.deleted {
+            continue;
+        }
+        let unstopped = facts.processes(instance).any(|(who, process)| {
+            let attempt = process.attempt;
+            let stop = match who {
+                Who::Worker(worker) => Effect::StopWorker {
+                    instance,
+                    worker,
+                    attempt,
+                },
+                Who::Launcher => Effect::StopLauncher { instance, attempt },
+            };
+            process.phase != ProcessPhase::Stopping && !plan.effects.contains(&stop)
+        });
+        let released = plan
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::ReleasePartition { instance: of, .. } if *of == instance));
+        let releasing = facts
+            .partitions(instance)
+            .any(|partition| *partition == PartitionFacts::Releasing);
+        if unstopped || (held && !releasing && !released && !facts.any_alive(instance)) {
+            broken.push(BrokenPlan::LeftBehind { instance });
+        }
+    }
+    if finalized && (anything || !facts.seen.deleted || plan.effects.len() > 1) {
+        broken.push(BrokenPlan::FinalizedEarly);
+    }
+    if facts.seen.deleted && !anything && !finalized {
+        broken.push(BrokenPlan::NotFinalized);
+    }
+}
+
+/// Whether `effect` should have come before one of `earlier`.
+fn is_out_of_order(facts: &Facts<'_>, earlier: &[Effect], effect: &Effect) -> bool {
+    let Some(instance) = instance_of(effect) else {
+        return false;
+    };
+    let surplus = |instance: u32| facts.is_surplus(instance);
+    let stops = matches!(effect, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
+    earlier.iter().any(|before| {
+        let Some(other) = instance_of(before) else {
+            return true;
+        };
+        let lower_first = surplus(instance) && surplus(other) && other < instance;
+        let stop_is_late = other == instance
+            && stops
+            && !matches!(before, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
+        lower_first || stop_is_late
+    })
+}
+
+pub(super) const fn instance_of(effect: &Effect) -> Option<u32> {
+    match effect {
+        Effect::EnsurePartition { instance, .. }
+        | Effect::ResetPartition { instance, .. }
+        | Effect::StartWorker { instance, .. }
+        | Effect::StartLauncher { instance, .. }
+        | Effect::StopWorker { instance, .. }
+        | Effect::StopLauncher { instance, .. }
+        | Effect::ReleasePartition { instance, .. } => Some(*instance),
+        Effect::Finalize => None,
+    }
+}
+
+fn is_the_jobs(facts: &Facts<'_>, effect: &Effect) -> bool {
+    match effect {
+        Effect::EnsurePartition {
+            instance,
+            partition,
+            spec,
+            ..
+        } => *partition == facts.job.partition_id(*instance) && spec == facts.job.partition(),
+        Effect::ResetPartition {
+            instance, partition, ..
+        }
+        | Effect::StartWorker {
+            instance, partition, ..
+        }
+        | Effect::StartLauncher {
+            instance, partition, ..
+        }
+        | Effect::ReleasePartition { instance, partition } => *partition == facts.job.partition_id(*instance),
+        Effect::StopWorker { .. } | Effect::StopLauncher { .. } | Effect::Finalize => true,
+    }
+}

@@ -1,0 +1,147 @@
+//! The facts as the checks ask for them: simple scans, repeated as often as needed.
+
+use crate::job::{CleanPodPolicy, JobSpec, Shape};
+use crate::observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::{InstanceStatus, JobPhase, Outcome};
+
+pub(super) struct Facts<'a> {
+    pub(super) job: &'a JobSpec,
+    pub(super) seen: &'a Observation,
+}
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Worker(u32),
+    Launcher,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) const fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
+        Self { job, seen }
+    }
+
+    fn of(&self, instance: u32) -> impl Iterator<Item = &'a InstanceFacts> {
+        self.seen
+            .instances
+            .iter()
+            .filter(move |facts| facts.index == instance)
+    }
+
+    pub(super) fn processes(&self, instance: u32) -> impl Iterator<Item = (Who, &'a ProcessFacts)> {
+        self.of(instance).flat_map(|facts| {
+            let launcher = facts.launcher.iter().map(|launcher| (Who::Launcher, launcher));
+            let workers = facts
+                .workers
+                .iter()
+                .map(|worker| (Who::Worker(worker.index), worker));
+            launcher.chain(workers)
+        })
+    }
+
+    pub(super) fn partitions(&self, instance: u32) -> impl Iterator<Item = &'a PartitionFacts> {
+        self.of(instance).map(|facts| &facts.partition)
+    }
+
+    /// The last of what is recorded, as the reader of a list with doubles would have it.
+    pub(super) fn recorded(&self, instance: u32) -> Option<&'a InstanceStatus> {
+        let mut known = self.seen.status.instances.iter();
+        known.rfind(|known| known.index == instance)
+    }
+
+    pub(super) fn outcome(&self, instance: u32) -> Option<Outcome> {
+        self.recorded(instance).and_then(|known| known.outcome)
+    }
+
+    /// The newest attempt that anything knows.
+    pub(super) fn attempt(&self, instance: u32) -> u32 {
+        let recorded = self.recorded(instance).map_or(0, |known| known.attempt);
+        let processes = self.processes(instance).map(|(_, process)| process.attempt);
+        let partitions = self.partitions(instance).filter_map(|partition| match partition {
+            PartitionFacts::Pending { attempt }
+            | PartitionFacts::Active { attempt, .. }
+            | PartitionFacts::Failed { attempt, .. } => Some(*attempt),
+            PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => None,
+        });
+        processes.chain(partitions).max().unwrap_or(0).max(recorded)
+    }
+
+    pub(super) fn any_alive(&self, instance: u32) -> bool {
+        self.processes(instance)
+            .any(|(_, process)| process.phase.is_alive())
+    }
+
+    pub(super) fn runs(&self, instance: u32, worker: u32, attempt: u32) -> bool {
+        self.processes(instance).any(|(who, process)| {
+            who == Who::Worker(worker)
+                && process.attempt == attempt
+                && matches!(process.phase, ProcessPhase::Running { .. })
+        })
+    }
+
+    pub(super) const fn has_launcher(&self) -> bool {
+        !matches!(self.job.shape(), Shape::Workers)
+    }
+
+    /// Whether the job has such a process.
+    pub(super) const fn is_of_the_job(&self, who: Who) -> bool {
+        match who {
+            Who::Worker(worker) => worker < self.job.workers_per_instance(),
+            Who::Launcher => self.has_launcher(),
+        }
+    }
+
+    pub(super) const fn is_finished(&self) -> bool {
+        matches!(self.seen.status.phase, JobPhase::Completed | JobPhase::Failed)
+    }
+
+    pub(super) const fn is_surplus(&self, instance: u32) -> bool {
+        instance >= self.job.instances()
+    }
+
+    /// Whether an instance is to run.
+    pub(super) fn is_to_run(&self, instance: u32) -> bool {
+        !self.seen.deleted
+            && !self.job.suspend()
+            && !self.is_finished()
+            && !self.is_surplus(instance)
+            && self.outcome(instance).is_none()
+    }
+
+    /// Whether an instance is to have nothing at all.
+    pub(super) fn is_to_have_nothing(&self, instance: u32) -> bool {
+        self.seen.deleted
+            || self.is_surplus(instance)
+            || self.outcome(instance) == Some(Outcome::SessionOver)
+            || (self.job.suspend() && !self.is_finished())
+            || (self.is_finished()
+                && (self.outcome(instance).is_none()
+                    || self.job.clean_pod_policy() == CleanPodPolicy::All
+                    || self.is_retention_over()))
+    }
+
+    fn is_retention_over(&self) -> bool {
+        match (self.job.ttl_after_finished(), self.seen.status.finished) {
+            (Some(ttl), Some(finished)) => finished.plus(ttl) <= self.seen.now,
+            (None, _) | (_, None) => false,
+        }
+    }
+
+    /// Whether an instance that pauses holds nothing meanwhile.
+    pub(super) fn is_given_back(&self, instance: u32) -> bool {
+        self.attempt_is_recorded(instance)
+            && self
+                .recorded(instance)
+                .is_some_and(|known| known.given_back > 0 && self.is_pausing(instance))
+    }
+
+    pub(super) fn is_pausing(&self, instance: u32) -> bool {
+        let retry_at = self.recorded(instance).and_then(|known| known.retry_at);
+        self.attempt_is_recorded(instance) && retry_at.is_some_and(|retry| retry > self.seen.now)
+    }
+
+    /// Whether the record knows of the newest attempt: what it says of an older one is void.
+    pub(super) fn attempt_is_recorded(&self, instance: u32) -> bool {
+        self.recorded(instance).map_or(0, |known| known.attempt) == self.attempt(instance)
+    }
+}
