@@ -233,3 +233,47 @@ fn elsewhere(name: &str) -> Option<String> {
     }
     find(name, "spec", SPEC)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../docs/ipujob.md");
+
+    /// The paths of all fields, but for those that are Kubernetes' own.
+    fn paths(path: &str, fields: &[Field], to: &mut Vec<String>) {
+        for field in fields {
+            let path = format!("{path}{}", field.name);
+            match &field.kind {
+                Object(fields) | Objects(fields) => paths(&format!("{path}."), fields, to),
+                Scalar | Text | Flag | Texts | TextMap | Any => {}
+            }
+            to.push(path);
+        }
+    }
+
+    #[test]
+    fn every_field_is_in_the_guide() {
+        let mut all = Vec::new();
+        paths("spec.", SPEC, &mut all);
+        all.retain(|path| !GUIDE.contains(&format!("`{path}`")));
+        // Only the parts of a group are explained.
+        all.retain(|path| !GUIDE.contains(&format!("`{path}.")));
+        assert!(all.is_empty(), "not in docs/ipujob.md: {all:?}");
+    }
+
+    #[test]
+    fn the_guide_speaks_of_no_field_that_is_none() {
+        let mut all = Vec::new();
+        paths("", IPU_JOB, &mut all);
+        let words = GUIDE.split('`').skip(1).step_by(2);
+        let mut unknown: Vec<_> = words
+            .filter(|word| word.starts_with("spec.") || word.starts_with("metadata."))
+            .collect();
+        unknown.retain(|word| !all.iter().any(|path| path == word));
+        assert!(
+            unknown.is_empty(),
+            "fields of docs/ipujob.md that are none: {unknown:?}"
+        );
+    }
+}

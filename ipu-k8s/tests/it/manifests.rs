@@ -24,6 +24,19 @@ fn check_violations(spec: &str, expected: &[&str]) {
 }
 
 #[test]
+fn the_example_of_the_guide_runs_without_a_warning() {
+    let guide = include_str!("../../../docs/ipujob.md");
+    let example = guide
+        .split("```yaml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let mut manifest = only(example.unwrap(), &[]);
+    manifest.job.metadata.uid = Some("u".into());
+    assert_eq!(manifest.parse(&Limits::default()).unwrap().warnings, []);
+    assert!(manifest.job.host_view().is_ok());
+}
+
+#[test]
 fn unknown_fields_are_named_with_the_field_that_was_meant() {
     check_violations(
         "  jobInstance: 1\n  ipusPerJobInstance: '3'\n  template: {spec: {}}\n  colour: red\n  interactive: {TTL: 1}\n",
