@@ -148,7 +148,10 @@ impl JobSpec {
     /// The number of worker `worker` of instance `instance` within the whole job: what its name ends in.
     #[must_use]
     pub const fn worker_index(&self, instance: u32, worker: u32) -> u32 {
-        instance * self.workers_per_instance + worker
+        // Saturating, because an observation may name any instance; those of the job stay far below.
+        instance
+            .saturating_mul(self.workers_per_instance)
+            .saturating_add(worker)
     }
 
     /// The name of worker `worker` of instance `instance`: `<job>-worker-<n>` (seed 000 §6.6).

@@ -230,7 +230,9 @@ impl Reader {
     }
 
     fn wrong(&mut self, path: &str, value: Option<&Value>, rule: &str) {
-        let shown = value.map(Value::to_string);
+        // The value of a variable may be a secret.
+        let secret = path.ends_with("].value");
+        let shown = value.map(|value| if secret { "…".into() } else { value.to_string() });
         let fix = "write it as Kubernetes has it, numbers of a text in quotes";
         self.violations
             .push(Violation::new(path, shown.as_deref(), rule, fix));

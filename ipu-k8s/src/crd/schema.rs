@@ -180,7 +180,12 @@ fn fits(value: &mut Value, path: &str, kind: &Kind, found: &mut Vec<Violation>) 
         (Object(_) | Any, _) => ("an object", "write its fields below it, indented"),
         (Objects(_), _) => ("a list of objects", "write one list item for each"),
     };
-    let shown = value.to_string();
+    // The value of a variable may be a secret.
+    let shown = if path.ends_with("].value") {
+        "…".into()
+    } else {
+        value.to_string()
+    };
     found.push(Violation::new(
         path,
         Some(&shown),

@@ -58,7 +58,7 @@ fn values_of_a_wrong_kind_are_named_and_not_called_absent_as_well() {
         &[
             "spec.ipusPerJobInstance = [4]: must be a number, or a number in quotes; write the number alone",
             "spec.launcher.command[1] = 10: must be a text; put it in quotes",
-            "spec.launcher.env[0].value = 1: must be a text; put it in quotes",
+            "spec.launcher.env[0].value = …: must be a text; put it in quotes",
             "spec.launcher.env[1] = 7: must be an object; write its fields below it, indented",
             "spec.suspend = \"yes\": must be true or false; write true or false without quotes",
         ],

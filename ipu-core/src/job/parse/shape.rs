@@ -111,7 +111,8 @@ fn env(launcher: &RawLauncher, findings: &mut Findings) -> Vec<EnvVar> {
         if value.contains('\0') {
             findings.refuse(
                 &format!("{LAUNCHER}.env[{i}].value"),
-                Some(value),
+                // It may be a secret.
+                Some("…"),
                 "a variable's value holds no NUL",
                 "remove it",
             );
