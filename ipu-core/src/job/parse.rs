@@ -1,10 +1,12 @@
 //! From what people write to a job that can run, or to everything that is wrong with it, all at once.
 //!
-//! One file for each group of fields: [`naming`] (metadata), [`size`] (instances, IPUs, workers, replicas), [`shape`]
-//! (launcher, interactive), [`ending`] (restarts, clean-up, deadlines). The rules are listed in `docs/ipujob.md`.
+//! One file for each group of fields: [`naming`] (metadata), [`size`] (instances, workers), [`ipus`] (IPUs, model
+//! replicas), [`shape`] (launcher, interactive), [`ending`] (restarts, clean-up, deadlines). The rules are listed in
+//! `docs/ipujob.md`.
 
 mod ending;
 mod findings;
+mod ipus;
 mod naming;
 mod shape;
 mod size;
