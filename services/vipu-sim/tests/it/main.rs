@@ -1,4 +1,5 @@
 //! Tests of the simulator over its real listener.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod contract;
 mod smoke;

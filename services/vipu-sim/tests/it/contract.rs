@@ -1,0 +1,162 @@
+//! What every V-IPU controller and every transport to it must do: one suite over [`VipuController`], run over gRPC and over
+//! REST against the simulator. It asks for nothing that the documents do not promise or that is not marked as an
+//! assumption in the reference of the API.
+
+mod faults;
+mod life;
+mod lists;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{IpuCount, IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
+use ipu_vipu_client::{
+    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, RestController, VipuController,
+    VipuError, Wait,
+};
+use vipu_sim::{Simulator, SimulatorBuilder};
+
+/// Runs each case over each transport.
+macro_rules! over_both_transports {
+    ($($case:ident,)*) => {
+        mod grpc {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(crate::contract::Transport::Grpc).await;
+            })*
+        }
+
+        mod rest {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(crate::contract::Transport::Rest).await;
+            })*
+        }
+    };
+}
+use over_both_transports;
+
+/// How the suite speaks to a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Grpc,
+    Rest,
+}
+
+impl Transport {
+    fn connect(self, endpoint: &ControllerEndpoint, options: &ConnectOptions) -> Arc<dyn VipuController> {
+        match self {
+            Self::Grpc => Arc::new(GrpcController::connect(endpoint, options).unwrap()),
+            Self::Rest => Arc::new(RestController::connect(endpoint, options).unwrap()),
+        }
+    }
+}
+
+/// A controller under test with the simulator behind it.
+struct Bench {
+    simulator: Simulator,
+    controller: Arc<dyn VipuController>,
+    transport: Transport,
+}
+
+impl Bench {
+    /// A Pod whose operations take no time.
+    async fn quick(transport: Transport, topology: Topology) -> Self {
+        Self::start(transport, Simulator::builder(topology)).await
+    }
+
+    /// A Pod whose operations never end within a test.
+    async fn slow(transport: Transport, topology: Topology) -> Self {
+        let hour = Duration::from_secs(3600);
+        Self::start(transport, Simulator::builder(topology).delay(hour)).await
+    }
+
+    async fn start(transport: Transport, builder: SimulatorBuilder) -> Self {
+        let simulator = builder.start().await.unwrap();
+        let controller = transport.connect(&endpoint(&simulator), &ConnectOptions::default());
+        Self {
+            simulator,
+            controller,
+            transport,
+        }
+    }
+
+    /// The same controller, reached with other options.
+    fn again(&self, options: &ConnectOptions) -> Arc<dyn VipuController> {
+        self.transport.connect(&endpoint(&self.simulator), options)
+    }
+
+    /// From now on operations take `delay`.
+    async fn operations_take(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap();
+        let settings = serde_json::json!({
+            "createMs": millis, "resetMs": millis, "removeMs": millis, "autoResetMs": millis,
+        });
+        let answer = plain_http()
+            .put(format!("http://{}/sim/settings", self.simulator.addr()))
+            .json(&settings)
+            .send()
+            .await
+            .unwrap();
+        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    }
+
+    async fn create(&self, name: &str, size: u32) -> Result<PartitionId, VipuError> {
+        self.controller.create_partition(request(name, size)).await
+    }
+
+    async fn state(&self, name: &str) -> Result<PartitionState, VipuError> {
+        let status = self.controller.partition_status(&id(name)).await?;
+        assert_eq!(status.id, id(name));
+        Ok(status.state)
+    }
+
+    async fn names(&self) -> Vec<String> {
+        let partitions = self.controller.list_partitions(None).await.unwrap();
+        partitions
+            .iter()
+            .map(|partition| partition.id.to_string())
+            .collect()
+    }
+}
+
+/// A client for what the trait does not offer.
+fn plain_http() -> reqwest::Client {
+    // It insists on a provider of cryptography, even for connections in the clear; a second one is refused and is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+fn endpoint(simulator: &Simulator) -> ControllerEndpoint {
+    simulator.addr().try_into().unwrap()
+}
+
+fn id(name: &str) -> PartitionId {
+    PartitionId::new(name).unwrap()
+}
+
+fn request(name: &str, size: u32) -> CreatePartition {
+    CreatePartition {
+        id: id(name),
+        spec: PartitionSpec::of_size(IpuCount::try_from(size).unwrap()),
+        ipus: Vec::new(),
+    }
+}
+
+fn place(link_domain: u32, ipu: u32) -> IpuPlace {
+    IpuPlace { link_domain, ipu }
+}
+
+/// Waits for what takes no time, so that it matters only when something is wrong.
+fn patience() -> Wait {
+    Wait::at_most(Duration::from_secs(20))
+}
+
+#[track_caller]
+fn label<T: std::fmt::Debug>(result: Result<T, VipuError>) -> &'static str {
+    match result {
+        Ok(value) => panic!("accepted: {value:?}"),
+        Err(error) => error.label(),
+    }
+}
