@@ -1,7 +1,7 @@
 //! From a job and what is observed of it to what is to be done: the only file, with its parts, where the rules meet.
 //!
 //! One pass has five steps, each in a file: [`view`] puts the facts in order, [`find`] sees what happened, [`judge`] makes
-//! verdicts and writes them into the status, [`act`] turns the verdicts *of earlier passes* into effects, [`tell`] says why.
+//! verdicts and writes them into the status, [`act`] and [`remove`] turn the verdicts *of earlier passes* into effects, [`tell`] says why.
 //!
 //! The one idea that makes crashes harmless: **a verdict is recorded before anything that it condemns is touched.** An
 //! attempt is closed in the status first; its processes are stopped, and its evidence forgotten, in a later pass. So the
@@ -12,6 +12,7 @@ mod act;
 mod effect;
 mod find;
 mod judge;
+mod remove;
 mod status;
 mod tell;
 mod view;

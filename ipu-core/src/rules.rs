@@ -13,3 +13,11 @@ pub(crate) mod restart;
 pub(crate) mod scale;
 pub(crate) mod start_deadline;
 pub(crate) mod suspend;
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+#[path = "../tests/it/datadriven.rs"]
+mod datadriven;
+#[cfg(test)]
+mod tables;

@@ -2,12 +2,12 @@
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
 
 use crate::observation::PartitionFacts;
 use crate::plan::view::{Instance, Pass, Stage};
-use crate::plan::{JobPhase, Plan};
+use crate::plan::{JobPhase, Outcome, Plan};
 use crate::reason::Reason;
-use crate::rules::cleanup::Retention;
 use crate::rules::{scale, suspend};
 
 /// The documented text of a job that does what it should (seed 000 §6.7).
@@ -109,7 +109,10 @@ impl<'a> Pass<'a> {
             .filter(|_| self.status.phase.is_finished())
         {
             self.because(conclusion);
-            self.explain_what_is_held();
+            self.explain_what_is_kept(instances);
+        }
+        if self.status.phase == JobPhase::Running {
+            self.explain_running(instances);
         }
         if self.status.phase == JobPhase::Suspended {
             self.because(Reason::new(
@@ -124,7 +127,7 @@ impl<'a> Pass<'a> {
             ));
         }
         let about = instances.iter().filter_map(|instance| self.reason_of(instance));
-        let mut about: alloc::vec::Vec<Reason> = about.collect();
+        let mut about: Vec<Reason> = about.collect();
         if about.len() > MOST_REASONS {
             let more = about.split_off(MOST_REASONS).len();
             about.push(
@@ -133,42 +136,49 @@ impl<'a> Pass<'a> {
             );
         }
         self.reasons.extend(about);
-        if self.reasons.is_empty() {
-            let wanted = self.job.instances();
-            let reason = if wanted == 0 {
-                Reason::new("ScaledToZero", "the job is scaled to 0 instances")
-            } else {
-                Reason::new(
-                    "Running",
-                    format!(
-                        "{} of {wanted} instances run",
-                        self.count(instances, |_, instance| instance.stage == Stage::Running)
-                    ),
-                )
-            };
-            self.because(reason);
+        let mut told: Vec<Reason> = Vec::new();
+        for reason in core::mem::take(&mut self.reasons) {
+            if !told.contains(&reason) {
+                told.push(reason);
+            }
         }
+        self.reasons = told;
     }
 
-    fn explain_what_is_held(&mut self) {
-        let held = self.status.ipus_held;
-        if held == 0 {
+    fn explain_running(&mut self, instances: &[Instance<'a>]) {
+        let wanted = self.job.instances();
+        let running = self.count(instances, |_, instance| instance.stage == Stage::Running);
+        let reason = if wanted == 0 {
+            Reason::new("ScaledToZero", "the job is scaled to 0 instances")
+        } else {
+            Reason::new("Running", format!("{running} of {wanted} instances run"))
+                .with("running", running)
+                .with("instances", wanted)
+        };
+        self.because(reason);
+    }
+
+    /// A finished job that holds IPUs says so: nobody else would.
+    fn explain_what_is_kept(&mut self, instances: &[Instance<'a>]) {
+        let keeps =
+            |_: &Self, instance: &Instance<'a>| instance.stage == Stage::Ended && instance.holds_ipus();
+        let kept = self
+            .count(instances, keeps)
+            .saturating_mul(self.job.ipus_per_instance().get());
+        if kept == 0 {
             return;
         }
-        let until = match self.retention() {
-            Retention::UntilDeleted => "until it is deleted".to_string(),
-            Retention::Until(_) => {
-                let seconds = self.job.ttl_after_finished().unwrap_or_default().as_secs();
-                format!("until it is deleted, or {seconds} s after it finished")
-            }
-            Retention::Over => "until they are released, which is under way".to_string(),
+        let until = match self.job.ttl_after_finished() {
+            None => "until it is deleted".to_string(),
+            Some(ttl) => format!("until it is deleted, or {} s after it finished", ttl.as_secs()),
         };
+        let plural = if kept == 1 { "IPU" } else { "IPUs" };
         self.because(
             Reason::new(
                 "FinishedHoldsIpus",
-                format!("the finished job still holds {held} IPUs {until}"),
+                format!("the finished job still holds {kept} {plural} {until}"),
             )
-            .with("ipusHeld", held),
+            .with("ipusHeld", kept),
         );
     }
 
@@ -177,7 +187,20 @@ impl<'a> Pass<'a> {
         let all = self.job.workers_per_instance();
         let attempt = instance.memory.attempt;
         let reason = match &instance.stage {
-            Stage::Judged | Stage::Gone | Stage::Running | Stage::Ended => return None,
+            Stage::Judged | Stage::Gone | Stage::Running => return None,
+            // Of a finished job, the conclusion says it.
+            Stage::Ended if self.status.phase.is_finished() => return None,
+            Stage::Ended => match instance.memory.outcome? {
+                Outcome::Failed(code) => Reason::new(
+                    "InstanceFailed",
+                    format!("instance {index} has failed for good with code {code}; the others go on"),
+                )
+                .with("code", code),
+                Outcome::Succeeded | Outcome::SessionOver => Reason::new(
+                    "InstanceDone",
+                    format!("instance {index} has ended well; the others go on"),
+                ),
+            },
             Stage::InLine(reason) => return Some(reason.clone().with("instance", index)),
             Stage::Stopping => Reason::new(
                 "StoppingProcesses",
@@ -218,7 +241,13 @@ impl<'a> Pass<'a> {
         let first = self.reasons.first().map_or("", |reason| reason.message.as_str());
         match self.status.phase {
             JobPhase::Completed => ALL_DONE.to_string(),
-            JobPhase::Failed => format!("IPUJob {key} failed: {first}"),
+            JobPhase::Failed => {
+                let why = self.status.conclusion.as_ref();
+                format!(
+                    "IPUJob {key} failed: {}",
+                    why.map_or(first, |why| why.message.as_str())
+                )
+            }
             JobPhase::Terminating => format!("IPUJob {key} is being deleted"),
             JobPhase::Suspended => format!("IPUJob {key} is suspended"),
             JobPhase::Running => RECONCILED.to_string(),
@@ -230,17 +259,20 @@ impl<'a> Pass<'a> {
                     )
                 };
                 let lacking = instances.iter().filter(lacks).count();
+                if lacking == 0 && self.status.phase == JobPhase::Restarting {
+                    return format!("IPUJob {key} restarts: {first}");
+                }
                 if lacking == 0 {
                     return format!("{RECONCILED}: {first}");
                 }
                 let why = instances.iter().find_map(|instance| match &instance.stage {
                     Stage::InLine(reason) => Some(reason.message.clone()),
+                    Stage::GivenBack => self.reason_of(instance).map(|reason| reason.message),
                     Stage::Judged
                     | Stage::Stopping
                     | Stage::Releasing
                     | Stage::Gone
                     | Stage::BackingOff
-                    | Stage::GivenBack
                     | Stage::Preparing
                     | Stage::Starting(_)
                     | Stage::Launching

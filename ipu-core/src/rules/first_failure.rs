@@ -6,8 +6,9 @@
 //! | compared in this order | first is |
 //! |---|---|
 //! | time of the failure | the earlier |
+//! | who | anything else before the launcher, whose failure mostly follows a worker's |
 //! | exit code | any other code before 143 and 137, which are what being stopped leaves |
-//! | who | the partition, then workers by number, then the launcher, whose failure mostly follows a worker's |
+//! | who | the partition, then workers by number |
 //!
 //! Only processes of the attempt that still runs are asked: what we stopped ourselves belongs to a closed attempt.
 
@@ -32,9 +33,15 @@ pub(crate) struct Candidate<'a> {
 
 /// The first of `candidates`; none if nothing failed.
 pub(crate) fn decide<'a>(candidates: impl IntoIterator<Item = Candidate<'a>>) -> Option<Candidate<'a>> {
-    candidates
-        .into_iter()
-        .min_by_key(|candidate| (candidate.at, looks_stopped(candidate.exit), candidate.culprit))
+    candidates.into_iter().min_by_key(|candidate| {
+        let follows = candidate.culprit == Culprit::Launcher;
+        (
+            candidate.at,
+            follows,
+            looks_stopped(candidate.exit),
+            candidate.culprit,
+        )
+    })
 }
 
 /// SIGTERM and SIGKILL: what is left of a process that was told to end.

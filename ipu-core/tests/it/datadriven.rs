@@ -16,6 +16,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+// The unit tests of the core, which has no prelude of std, include this file too.
+use std::string::String;
+use std::vec::Vec;
+use std::{format, panic, write, writeln};
 
 /// What a case asks.
 pub(crate) struct Case<'a> {

@@ -77,6 +77,10 @@ fn event(world: &mut World, command: &str, rest: &[&str]) -> Result<String, Stri
             world.seen.deleted = true;
             Ok(String::new())
         }
+        ("ready", []) => {
+            world.partitions_progress();
+            Ok(String::new())
+        }
         ("full" | "room", []) => {
             world.full = command == "full";
             Ok(String::new())

@@ -190,10 +190,9 @@ impl World {
         }
     }
 
-    /// What is under way of itself comes to its end; says whether anything changed.
-    pub(crate) fn progress(&mut self) -> bool {
+    /// Partitions under way are there, or gone.
+    pub(crate) fn partitions_progress(&mut self) {
         let since = self.seen.now;
-        let before = self.seen.clone();
         for facts in &mut self.seen.instances {
             match &facts.partition {
                 PartitionFacts::Pending { attempt } => {
@@ -208,6 +207,15 @@ impl World {
                 PartitionFacts::Releasing => facts.partition = PartitionFacts::Absent,
                 _ => {}
             }
+        }
+    }
+
+    /// What is under way of itself comes to its end; says whether anything changed.
+    pub(crate) fn progress(&mut self) -> bool {
+        let since = self.seen.now;
+        let before = self.seen.clone();
+        self.partitions_progress();
+        for facts in &mut self.seen.instances {
             let processes = facts.workers.iter_mut().chain(&mut facts.launcher);
             for process in processes.filter(|process| matches!(process.phase, ProcessPhase::Starting { .. }))
             {

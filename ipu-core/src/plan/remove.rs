@@ -1,0 +1,132 @@
+//! Effects that take away: what is surplus, over, or not of the attempt.
+
+use core::time::Duration;
+
+use crate::observation::{ProcessFacts, ProcessPhase};
+use crate::plan::Effect;
+use crate::plan::act::POLL;
+use crate::plan::view::{Instance, Pass, Stage};
+use crate::rules::cleanup::{self, Retention, Role};
+use crate::rules::finalize::{self, Processes, Step};
+use crate::rules::orphan;
+
+/// How soon to look again after the records of ended processes were forgotten, which nothing announces.
+const SOON: Duration = Duration::from_millis(100);
+
+impl<'a> Pass<'a> {
+    pub(super) fn retention(&self) -> Retention {
+        cleanup::retention(self.job.ttl_after_finished(), self.status.finished, self.seen.now)
+    }
+
+    pub(super) fn keeps(&self, role: Role) -> bool {
+        let policy = self.job.clean_pod_policy();
+        cleanup::decide(policy, role, self.status.phase, self.retention()) == cleanup::Verdict::Keep
+    }
+
+    /// Gives back everything that an instance has: processes first, then the partition.
+    pub(super) fn remove(&mut self, instance: &Instance<'a>) -> Stage {
+        for launcher in &instance.launchers {
+            self.stop_launcher(instance, launcher);
+        }
+        for worker in instance.workers.iter().rev() {
+            self.stop_worker(instance, worker);
+        }
+        match finalize::decide(instance.processes_left(), instance.partition) {
+            Step::AwaitProcesses => Stage::Stopping,
+            Step::Release => {
+                self.release(instance);
+                Stage::Releasing
+            }
+            Step::AwaitRelease => {
+                self.wake_by(self.seen.now.plus(POLL));
+                Stage::Releasing
+            }
+            Step::Gone => Stage::Gone,
+        }
+    }
+
+    /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it.
+    pub(super) fn tidy(&mut self, instance: &Instance<'a>) -> Stage {
+        if let Retention::Until(end) = self.retention() {
+            self.wake_by(end);
+        }
+        let launchers_stay = self.keeps(Role::Launcher);
+        for launcher in &instance.launchers {
+            if !launchers_stay || self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+                self.stop_launcher(instance, launcher);
+            }
+        }
+        let workers_stay = self.keeps(Role::Worker);
+        for worker in instance.workers.iter().rev() {
+            if !workers_stay || self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+                self.stop_worker(instance, worker);
+            }
+        }
+        Stage::Ended
+    }
+
+    /// Stops what does not belong to the attempt; says what is left of it.
+    pub(super) fn stop_orphans(&mut self, instance: &Instance<'a>) -> Processes {
+        let mut left = Processes::None;
+        let mut note = |process: &ProcessFacts| {
+            if process.phase.is_alive() {
+                left = Processes::Alive;
+            } else if left == Processes::None {
+                left = Processes::Ended;
+            }
+        };
+        for launcher in &instance.launchers {
+            if self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+                note(launcher);
+                self.stop_launcher(instance, launcher);
+            }
+        }
+        for worker in instance.workers.iter().rev() {
+            if self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+                note(worker);
+                self.stop_worker(instance, worker);
+            }
+        }
+        left
+    }
+
+    fn stop_worker(&mut self, instance: &Instance<'a>, worker: &ProcessFacts) {
+        self.push_stop(
+            worker,
+            Effect::StopWorker {
+                instance: instance.index,
+                worker: worker.index,
+                attempt: worker.attempt,
+            },
+        );
+    }
+
+    fn stop_launcher(&mut self, instance: &Instance<'a>, launcher: &ProcessFacts) {
+        self.push_stop(
+            launcher,
+            Effect::StopLauncher {
+                instance: instance.index,
+                attempt: launcher.attempt,
+            },
+        );
+    }
+
+    fn push_stop(&mut self, process: &ProcessFacts, stop: Effect) {
+        match process.phase {
+            ProcessPhase::Stopping => return,
+            ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => self.wake_by(self.seen.now.plus(SOON)),
+            ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } => {}
+        }
+        if !self.effects.contains(&stop) {
+            self.effects.push(stop);
+        }
+    }
+
+    pub(super) fn release(&mut self, instance: &Instance<'a>) {
+        self.wake_by(self.seen.now.plus(POLL));
+        self.effects.push(Effect::ReleasePartition {
+            instance: instance.index,
+            partition: self.job.partition_id(instance.index),
+        });
+    }
+}

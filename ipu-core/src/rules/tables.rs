@@ -1,0 +1,238 @@
+//! The tables of the documents, written out: every combination has exactly the one verdict that the table gives it.
+
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::cleanup::{self, Retention, Role};
+use super::restart::{self, End, GiveUp};
+use super::{backoff, finalize, reset};
+use crate::exit::ExitCodeSet;
+use crate::ids::ControllerName;
+use crate::job::{CleanPodPolicy, RestartPolicy};
+use crate::observation::PartitionFacts;
+use crate::plan::JobPhase;
+use crate::reason::Reason;
+use crate::units::Timestamp;
+
+/// The rows of the restart table: which policy, which end, which attempts, and the verdict; each a sentence of its own.
+type Row = (&'static str, fn(Kind, End, u32) -> bool, restart::Verdict);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Never,
+    Always,
+    OnFailure,
+    ExitCode,
+}
+
+const LIMIT: u32 = 3;
+
+const ROWS: [Row; 9] = [
+    (
+        "success ends it, unless Always",
+        |kind, end, _| kind != Kind::Always && end == End::Success,
+        restart::Verdict::Done,
+    ),
+    (
+        "Always goes on after success",
+        |kind, end, _| kind == Kind::Always && end == End::Success,
+        restart::Verdict::RestartAfterSuccess,
+    ),
+    (
+        "Never gives up",
+        |kind, end, _| kind == Kind::Never && end != End::Success,
+        restart::Verdict::GiveUp(GiveUp::Policy),
+    ),
+    (
+        "Always and OnFailure restart whatever the cause",
+        |kind, end, used| {
+            matches!(kind, Kind::Always | Kind::OnFailure) && end != End::Success && used < LIMIT
+        },
+        restart::Verdict::RestartAfterFailure,
+    ),
+    (
+        "up to the limit",
+        |kind, end, used| {
+            matches!(kind, Kind::Always | Kind::OnFailure) && end != End::Success && used >= LIMIT
+        },
+        restart::Verdict::GiveUp(GiveUp::LimitReached),
+    ),
+    (
+        "1 to 127 are permanent",
+        |kind, end, _| kind == Kind::ExitCode && matches!(end, End::Failure(Some(..=127))),
+        restart::Verdict::GiveUp(GiveUp::Permanent),
+    ),
+    (
+        "128 to 255 are retryable",
+        |kind, end, used| kind == Kind::ExitCode && matches!(end, End::Failure(Some(128..))) && used < LIMIT,
+        restart::Verdict::RestartAfterFailure,
+    ),
+    (
+        "and so is what was lost",
+        |kind, end, used| kind == Kind::ExitCode && end == End::Failure(None) && used < LIMIT,
+        restart::Verdict::RestartAfterFailure,
+    ),
+    (
+        "up to the limit, too",
+        |kind, end, used| {
+            kind == Kind::ExitCode && matches!(end, End::Failure(None | Some(128..))) && used >= LIMIT
+        },
+        restart::Verdict::GiveUp(GiveUp::LimitReached),
+    ),
+];
+
+#[test]
+fn every_policy_exit_and_attempt_has_exactly_one_row_of_the_restart_table() {
+    let back_off_limit = LIMIT;
+    let policies = [
+        (Kind::Never, RestartPolicy::Never),
+        (Kind::Always, RestartPolicy::Always { back_off_limit }),
+        (Kind::OnFailure, RestartPolicy::OnFailure { back_off_limit }),
+        (
+            Kind::ExitCode,
+            RestartPolicy::ExitCode {
+                retryable: ExitCodeSet::default_retryable(),
+                back_off_limit,
+            },
+        ),
+    ];
+    let ends = (0..=255).map(|code| {
+        if code == 0 {
+            End::Success
+        } else {
+            End::Failure(Some(code))
+        }
+    });
+    let ends: Vec<End> = ends.chain([End::Failure(None)]).collect();
+    for (kind, policy) in &policies {
+        for end in &ends {
+            for used in 0..=LIMIT + 1 {
+                let rows = ROWS.iter().filter(|(_, applies, _)| applies(*kind, *end, used));
+                let verdicts: Vec<_> = rows.map(|(_, _, verdict)| *verdict).collect();
+                let verdict = restart::decide(policy, *end, used);
+                assert_eq!(verdicts, [verdict], "{kind:?} {end:?} used {used}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
+    use CleanPodPolicy::{All, None, Workers};
+    let phases = [
+        JobPhase::Pending,
+        JobPhase::Running,
+        JobPhase::Restarting,
+        JobPhase::Suspended,
+        JobPhase::Completed,
+        JobPhase::Failed,
+        JobPhase::Terminating,
+    ];
+    let kept_for = [
+        Retention::UntilDeleted,
+        Retention::Until(Timestamp::default()),
+        Retention::Over,
+    ];
+    for phase in phases {
+        for policy in [None, Workers, All] {
+            for role in [Role::Worker, Role::Launcher, Role::Partition] {
+                for retention in kept_for {
+                    let finished = matches!(phase, JobPhase::Completed | JobPhase::Failed);
+                    let rows = [
+                        (!finished, cleanup::Verdict::Keep),
+                        (finished && retention == Retention::Over, cleanup::Verdict::Remove),
+                        (
+                            finished && retention != Retention::Over && policy == All,
+                            cleanup::Verdict::Remove,
+                        ),
+                        (
+                            finished
+                                && retention != Retention::Over
+                                && policy == Workers
+                                && role == Role::Worker,
+                            cleanup::Verdict::Remove,
+                        ),
+                        (
+                            finished
+                                && retention != Retention::Over
+                                && policy == Workers
+                                && role != Role::Worker,
+                            cleanup::Verdict::Keep,
+                        ),
+                        (
+                            finished && retention != Retention::Over && policy == None,
+                            cleanup::Verdict::Keep,
+                        ),
+                    ];
+                    let rows: Vec<_> = rows
+                        .into_iter()
+                        .filter_map(|(applies, verdict)| applies.then_some(verdict))
+                        .collect();
+                    let verdict = cleanup::decide(policy, role, phase, retention);
+                    assert_eq!(rows, [verdict], "{policy:?} {role:?} {phase:?} {retention:?}");
+                }
+            }
+        }
+    }
+}
+
+fn partitions() -> [PartitionFacts; 6] {
+    [
+        PartitionFacts::Absent,
+        PartitionFacts::Waiting {
+            reason: Reason::new("NotEnoughFree", "2 IPUs are free"),
+        },
+        PartitionFacts::Pending { attempt: 1 },
+        PartitionFacts::Active {
+            attempt: 1,
+            since: Timestamp::default(),
+            controller: ControllerName::new("vipu:8090").unwrap(),
+        },
+        PartitionFacts::Failed {
+            attempt: 1,
+            errors: Vec::new(),
+        },
+        PartitionFacts::Releasing,
+    ]
+}
+
+#[test]
+fn a_partition_is_never_released_under_a_process_and_never_forgotten() {
+    use finalize::{Processes, Step};
+    for partition in partitions() {
+        for processes in [Processes::Alive, Processes::Ended, Processes::None] {
+            let step = finalize::decide(processes, &partition);
+            assert!(
+                step != Step::Release || processes != Processes::Alive,
+                "{partition:?}"
+            );
+            let gone = processes == Processes::None && partition == PartitionFacts::Absent;
+            assert_eq!(step == Step::Gone, gone, "{processes:?} {partition:?}");
+        }
+    }
+}
+
+#[test]
+fn a_partition_is_used_by_the_attempt_that_it_was_made_for_and_by_no_other() {
+    for partition in partitions() {
+        for attempt in 1..4 {
+            for usage in [reset::Usage::Unused, reset::Usage::InUse] {
+                let verdict = reset::decide(&partition, attempt, usage);
+                let fresh = matches!(partition, PartitionFacts::Active { .. }) && attempt == 1;
+                assert_eq!(verdict == reset::Verdict::Use, fresh, "{partition:?} {attempt}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_pause_never_shrinks_and_never_exceeds_the_bound(base in 0_u64..1000, used: u32) {
+        let base = core::time::Duration::from_secs(base);
+        let pause = backoff::decide(base, used);
+        prop_assert!(pause >= base);
+        prop_assert!(pause <= backoff::LONGEST.max(base));
+        prop_assert!(backoff::decide(base, used.saturating_add(1)) >= pause);
+    }
+}

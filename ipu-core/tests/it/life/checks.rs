@@ -1,0 +1,242 @@
+//! The checks find what they are for: a sound plan, spoilt in one place, is found broken there.
+
+use ipu_core::{BrokenPlan, Effect, JobPhase, Outcome, PartitionFacts, Plan, ProcessPhase, check_plan};
+
+use super::job::job;
+use super::world::{Who, World};
+
+/// A world in which the job of `words` has come to rest after `events`.
+fn world(words: &str, events: impl FnOnce(&mut World)) -> World {
+    let mut world = World::new(job(words.split_whitespace()).unwrap());
+    rest(&mut world);
+    events(&mut world);
+    world
+}
+
+fn rest(world: &mut World) {
+    for _ in 0..20 {
+        let _ = world.pass();
+        world.progress();
+    }
+}
+
+#[track_caller]
+fn found(world: &World, spoil: impl FnOnce(&mut Plan), expected: impl Fn(&BrokenPlan) -> bool) {
+    let mut plan = world.plan();
+    spoil(&mut plan);
+    let broken = check_plan(&world.job, &world.seen, &plan);
+    assert!(broken.iter().any(expected), "{broken:?}\n{plan:#?}");
+}
+
+fn start(world: &World, instance: u32, worker: u32, attempt: u32) -> Effect {
+    Effect::StartWorker {
+        instance,
+        worker,
+        attempt,
+        partition: world.job.partition_id(instance),
+    }
+}
+
+fn launch(world: &World) -> Effect {
+    Effect::StartLauncher {
+        instance: 0,
+        attempt: 0,
+        partition: world.job.partition_id(0),
+    }
+}
+
+fn release(world: &World) -> Effect {
+    Effect::ReleasePartition {
+        instance: 0,
+        partition: world.job.partition_id(0),
+    }
+}
+
+const STOP: Effect = Effect::StopWorker {
+    instance: 0,
+    worker: 0,
+    attempt: 0,
+};
+
+#[test]
+fn a_process_is_not_started_twice_nor_without_partition_nor_for_another_attempt() {
+    let running = world("workers=2", |_| {});
+    let again = start(&running, 0, 0, 0);
+    found(
+        &running,
+        |plan| plan.effects.push(again.clone()),
+        |broken| {
+            *broken
+                == BrokenPlan::StartedTwice {
+                    effect: again.clone(),
+                }
+        },
+    );
+    let newer = start(&running, 0, 0, 1);
+    found(
+        &running,
+        |plan| plan.effects.push(newer),
+        |broken| matches!(broken, BrokenPlan::WrongAttempt { attempt: 0, .. }),
+    );
+    let fresh = World::new(job(["workers=1"]).unwrap());
+    let early = start(&fresh, 0, 0, 0);
+    found(
+        &fresh,
+        |plan| plan.effects.push(early),
+        |broken| matches!(broken, BrokenPlan::WithoutPartition { .. }),
+    );
+    let surplus = start(&running, 7, 0, 0);
+    found(
+        &running,
+        |plan| plan.effects.push(surplus),
+        |broken| matches!(broken, BrokenPlan::StartedForNothing { .. }),
+    );
+}
+
+#[test]
+fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
+    let starting = world("shape=launcher workers=2", |world| {
+        let since = world.seen.now;
+        world.forget(0, Who::Launcher);
+        world.seen.status.instances[0].launched = None;
+        world.process(0, Who::Worker(1)).unwrap().phase = ProcessPhase::Starting { since };
+    });
+    let early = launch(&starting);
+    found(
+        &starting,
+        |plan| plan.effects.push(early),
+        |broken| matches!(broken, BrokenPlan::LauncherBeforeWorkers { .. }),
+    );
+    let ending = world("workers=2 restart=OnFailure", |world| {
+        world.exits(0, Who::Worker(1), 1);
+        let _ = world.pass();
+        world.process(0, Who::Worker(0)).unwrap().phase = ProcessPhase::Stopping;
+        if let PartitionFacts::Active { attempt, .. } = &mut world.instance(0).partition {
+            *attempt = 1;
+        }
+        world.forget(0, Who::Worker(1));
+    });
+    let beside = start(&ending, 0, 1, 1);
+    found(
+        &ending,
+        |plan| plan.effects.push(beside),
+        |broken| matches!(broken, BrokenPlan::BesideOldProcesses { .. }),
+    );
+}
+
+#[test]
+fn a_back_off_is_waited_for_and_looked_at_again() {
+    let pausing = world("restart=OnFailure", |world| {
+        world.exits(0, Who::Worker(0), 1);
+        rest(world);
+    });
+    let early = start(&pausing, 0, 0, 1);
+    found(
+        &pausing,
+        |plan| plan.effects.push(early),
+        |broken| matches!(broken, BrokenPlan::DuringBackOff { .. }),
+    );
+    found(
+        &pausing,
+        |plan| plan.wake = None,
+        |broken| matches!(broken, BrokenPlan::SleepsForEver { .. }),
+    );
+}
+
+#[test]
+fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
+    let running = world("workers=1", |_| {});
+    found(
+        &running,
+        |plan| plan.effects.push(release(&running)),
+        |broken| matches!(broken, BrokenPlan::UnderProcesses { .. }),
+    );
+    found(
+        &running,
+        |plan| plan.effects.push(STOP),
+        |broken| *broken == BrokenPlan::StoppedBeforeVerdict { effect: STOP },
+    );
+    let done = world("clean=None", |world| {
+        world.exits(0, Who::Worker(0), 0);
+        rest(world);
+    });
+    found(
+        &done,
+        |plan| plan.effects.push(release(&done)),
+        |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
+    );
+    found(
+        &done,
+        |plan| plan.effects.push(STOP),
+        |broken| matches!(broken, BrokenPlan::StoppedForNothing { .. }),
+    );
+    let judged = world("clean=All", |world| world.exits(0, Who::Worker(0), 0));
+    found(
+        &judged,
+        |plan| plan.effects.push(STOP),
+        |broken| *broken == BrokenPlan::ActedBeforeRecord { effect: STOP },
+    );
+}
+
+#[test]
+fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
+    let deleted = world("workers=1", |world| world.seen.deleted = true);
+    found(
+        &deleted,
+        |plan| plan.effects.clear(),
+        |broken| *broken == BrokenPlan::LeftBehind { instance: 0 },
+    );
+    found(
+        &deleted,
+        |plan| plan.effects.push(Effect::Finalize),
+        |broken| *broken == BrokenPlan::FinalizedEarly,
+    );
+    let mut gone = World::new(job([]).unwrap());
+    gone.seen.deleted = true;
+    found(
+        &gone,
+        |plan| plan.effects.clear(),
+        |broken| *broken == BrokenPlan::NotFinalized,
+    );
+}
+
+#[test]
+fn surplus_instances_go_highest_first_and_processes_before_partitions() {
+    let shrinking = world("instances=3", |world| {
+        world.job = job(["instances=0"]).unwrap();
+        let _ = world.pass();
+    });
+    found(
+        &shrinking,
+        |plan| plan.effects.reverse(),
+        |broken| matches!(broken, BrokenPlan::OutOfOrder { .. }),
+    );
+    found(
+        &shrinking,
+        |plan| plan.effects.extend(plan.effects.clone()),
+        |broken| matches!(broken, BrokenPlan::Twice { .. }),
+    );
+}
+
+#[test]
+fn a_status_neither_forgets_nor_contradicts_itself_and_says_why() {
+    let done = world("clean=None", |world| {
+        world.exits(0, Who::Worker(0), 0);
+        rest(world);
+    });
+    let spoil: [fn(&mut Plan); 5] = [
+        |plan| plan.status.phase = JobPhase::Running,
+        |plan| plan.status.ipus_held = 0,
+        |plan| plan.status.instances[0].outcome = Some(Outcome::Failed(1)),
+        |plan| plan.status.restarts += 1,
+        |plan| plan.status.message.clear(),
+    ];
+    for spoil in spoil {
+        found(&done, spoil, |broken| matches!(broken, BrokenPlan::Status { .. }));
+    }
+    found(
+        &done,
+        |plan| plan.reasons.clear(),
+        |broken| *broken == BrokenPlan::NoReason,
+    );
+}
