@@ -84,7 +84,7 @@ impl Api {
         Ok(wire::ListIpuAttributesReply { entries })
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(partition = id_of(&request), size = size_of(&request)))]
+    #[tracing::instrument(level = "info", skip_all, fields(partition = %id_of(&request), size = size_of(&request)))]
     pub(crate) async fn create(
         &self,
         request: wire::CreatePartitionRequest,
@@ -97,7 +97,7 @@ impl Api {
         })
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(partition = request.partition_id, force = request.force))]
+    #[tracing::instrument(level = "info", skip_all, fields(partition = %request.partition_id, force = request.force))]
     pub(crate) async fn remove(
         &self,
         request: wire::RemovePartitionRequest,
@@ -110,7 +110,7 @@ impl Api {
         Ok(wire::RemovePartitionReply {})
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(partition = request.partition_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(partition = %request.partition_id))]
     pub(crate) async fn reset(
         &self,
         request: wire::ResetPartitionRequest,

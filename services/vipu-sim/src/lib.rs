@@ -16,9 +16,11 @@ mod server;
 mod simulator;
 mod state;
 mod store;
+mod tls;
 
 pub use faults::{Fault, FaultKind, Faults, Method};
 pub use refusal::Refusal;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};
 pub use store::StoreError;
+pub use tls::{TlsError, TlsFiles};

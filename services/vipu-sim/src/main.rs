@@ -1,7 +1,8 @@
 //! The binary `vipu-sim`: a simulated V-IPU controller from the command line.
 //!
-//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 could not start; 2 wrong usage.
+//! Exit codes: 0 stopped by SIGTERM or Ctrl-C, or certificates written; 1 could not start; 2 wrong usage.
 
+mod certs;
 mod cli;
 
 use std::process::ExitCode;
@@ -36,11 +37,16 @@ async fn main() -> ExitCode {
 
 /// Serves until a signal says to stop.
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(directory) = &arguments.tls_init {
+        certs::init(directory)?;
+        info!(directory = %directory.display(), "wrote certificates for server and clients");
+        return Ok(());
+    }
     // Before the address is told: whoever reads it may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let topology = arguments.topology.clone();
-    let simulator = arguments.builder()?.start().await?;
+    let simulator = arguments.builder().start().await?;
     #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
     {
         println!("vipu-sim serves {topology} on {}", simulator.addr());

@@ -105,6 +105,7 @@ fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u3
         let mark = match (state.hardware.topology.contains(at), holders.get(&at)) {
             (false, _) => ' ',
             (true, Some(letter)) => *letter,
+            (true, None) if !allocated(state, at) => '-',
             (true, None) => '·',
         };
         let health = if state.hardware.bad.contains(&at) {
@@ -117,8 +118,18 @@ fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u3
     .collect()
 }
 
+/// Whether partitions can draw the IPU from any allocation.
+fn allocated(state: &SimState, at: IpuAddress) -> bool {
+    state
+        .hardware
+        .topology
+        .allocations()
+        .iter()
+        .any(|of| state.hardware.is_in(at, of))
+}
+
 fn draw_legend(text: &mut String, state: &SimState, letters: &BTreeMap<&PartitionId, char>) {
-    line(text, format_args!("\n  · free   ! bad"));
+    line(text, format_args!("\n  · free   ! bad   - in no allocation"));
     let widest = state
         .partitions
         .keys()

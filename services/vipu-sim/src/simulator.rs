@@ -17,6 +17,7 @@ use crate::refusal::Refusal;
 use crate::server::{self, Front};
 use crate::state::{PodState, Settings, SimState};
 use crate::store::{Store, StoreError};
+use crate::tls::{self, TlsError, TlsFiles};
 
 /// The version that the simulated controller reports unless told otherwise.
 const DEFAULT_VERSION: &str = "1.18.0-sim";
@@ -28,6 +29,9 @@ pub enum StartError {
     /// The state file cannot be used.
     #[error("open the state of the Pod")]
     State(#[source] StoreError),
+    /// TLS cannot be offered.
+    #[error("offer TLS")]
+    Tls(#[source] TlsError),
     /// The address cannot be listened on.
     #[error("listen on {address}")]
     Listen {
@@ -47,7 +51,7 @@ pub struct SimulatorBuilder {
     state_file: Option<PathBuf>,
     listen: SocketAddr,
     version: String,
-    users: Option<BTreeMap<String, String>>,
+    secure: Option<(TlsFiles, BTreeMap<String, String>)>,
 }
 
 impl SimulatorBuilder {
@@ -76,9 +80,10 @@ impl SimulatorBuilder {
         self
     }
 
-    /// Admits only these users, each with its access key, by the headers `vipu-user-id` and `vipu-access-key`.
-    pub fn users(mut self, users: BTreeMap<String, String>) -> Self {
-        self.users = Some(users);
+    /// Serves TLS only, asks clients for a certificate, and admits only these users, each with its access key, by the headers
+    /// `vipu-user-id` and `vipu-access-key` (names of this project: the real ones are not public).
+    pub fn secure(mut self, files: TlsFiles, users: BTreeMap<String, String>) -> Self {
+        self.secure = Some((files, users));
         self
     }
 
@@ -86,7 +91,7 @@ impl SimulatorBuilder {
     ///
     /// # Errors
     ///
-    /// [`StartError`] if the state file or the address cannot be used.
+    /// [`StartError`] if the state file, the certificates or the address cannot be used.
     pub async fn start(self) -> Result<Simulator, StartError> {
         let delays = self.delay.map(Settings::all);
         let initial = SimState::new(self.topology, delays.unwrap_or(Settings::all(Duration::ZERO)));
@@ -94,15 +99,19 @@ impl SimulatorBuilder {
             None => Store::memory(initial),
             Some(path) => Store::open(path, initial, delays).map_err(StartError::State)?,
         };
+        let (tls, users) = match self.secure {
+            None => (None, None),
+            Some((files, users)) => (Some(tls::acceptor(&files).map_err(StartError::Tls)?), Some(users)),
+        };
         let address = self.listen;
         let listen = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let api = Api::new(store, &self.version);
         let faults = Faults::default();
-        let front = Arc::new(Front::new(&api, faults.clone(), self.users));
+        let front = Arc::new(Front::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
-        let serving = tokio::spawn(server::serve(listener, front, None, stopped));
+        let serving = tokio::spawn(server::serve(listener, front, tls, stopped));
         Ok(Simulator {
             api,
             faults,
@@ -141,7 +150,7 @@ impl Simulator {
             state_file: None,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
-            users: None,
+            secure: None,
         }
     }
 

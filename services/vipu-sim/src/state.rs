@@ -15,6 +15,8 @@ mod place;
 mod view;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
