@@ -2,4 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod contract;
+mod faults;
+mod persistence;
+mod rest;
+mod secure;
 mod smoke;
+mod support;

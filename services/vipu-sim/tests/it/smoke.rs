@@ -6,50 +6,18 @@ use ipu_core::Topology;
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
 use ipu_vipu_client::wire::version_service_client::VersionServiceClient;
 use ipu_vipu_client::wire::{
-    CreatePartitionRequest, GetPartitionIpuofConfigRequest, GetPartitionStatusRequest,
-    ListIpuAttributesRequest, ListPartitionsRequest, PartitionOperationState, PartitionReadyState,
-    PartitionRequirements, PartitionStatus, RemovePartitionRequest, ResetPartitionRequest, VersionRequest,
+    GetPartitionIpuofConfigRequest, ListIpuAttributesRequest, ListPartitionsRequest, PartitionOperationState,
+    PartitionReadyState, RemovePartitionRequest, ResetPartitionRequest, VersionRequest,
 };
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::Code;
 use vipu_sim::Simulator;
 
-async fn channel(simulator: &Simulator) -> Channel {
-    Channel::from_shared(format!("http://{}", simulator.addr()))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap()
-}
-
-fn create(id: &str, size: u32) -> CreatePartitionRequest {
-    let requirements = PartitionRequirements {
-        id: id.to_owned(),
-        size,
-        ..Default::default()
-    };
-    CreatePartitionRequest {
-        requirements: Some(requirements),
-        ..Default::default()
-    }
-}
-
-async fn status(client: &mut UserServiceClient<Channel>, id: &str) -> Result<PartitionStatus, Status> {
-    let request = GetPartitionStatusRequest {
-        partition_id: id.to_owned(),
-    };
-    Ok(client
-        .get_partition_status(request)
-        .await?
-        .into_inner()
-        .status
-        .unwrap())
-}
+use crate::support::{channel, create, http, status};
 
 #[tokio::test]
 async fn a_partition_lives_its_life_over_grpc() {
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
-    let mut client = UserServiceClient::new(channel(&simulator).await);
+    let mut client = UserServiceClient::new(channel(simulator.addr()).await);
     let made = client
         .create_partition(create("p1", 4))
         .await
@@ -104,7 +72,7 @@ async fn an_operation_that_takes_time_is_seen_under_way() {
         .start()
         .await
         .unwrap();
-    let mut client = UserServiceClient::new(channel(&simulator).await);
+    let mut client = UserServiceClient::new(channel(simulator.addr()).await);
     client.create_partition(create("p1", 4)).await.unwrap();
     let pending = status(&mut client, "p1").await.unwrap();
     assert_eq!(pending.ready_state(), PartitionReadyState::PsPending);
@@ -127,7 +95,7 @@ async fn version_and_attributes_are_told() {
         .start()
         .await
         .unwrap();
-    let channel = channel(&simulator).await;
+    let channel = channel(simulator.addr()).await;
     let version = VersionServiceClient::new(channel.clone())
         .get_version(VersionRequest {})
         .await
@@ -143,4 +111,26 @@ async fn version_and_attributes_are_told() {
     assert_eq!(entries.len(), 1);
     let first = &entries[0].ipu_attributes[&3].attributes;
     assert_eq!((first["ipu"].as_str(), first["health"].as_str()), ("0", "ok"));
+}
+
+/// What a client that was generated from the published interface sends, byte by byte: nothing of our own client is used.
+#[tokio::test]
+async fn the_published_path_and_bytes_are_understood() {
+    let simulator = Simulator::builder(Topology::pod4()).start().await.unwrap();
+    let http = http().http2_prior_knowledge().build().unwrap();
+    // A frame of 8 bytes: field 2 (requirements) of 6 bytes, with 1: "p1" and 2: 4.
+    let message = [0, 0, 0, 0, 8, 0x12, 6, 0x0a, 2, b'p', b'1', 0x10, 4];
+    let url = format!("http://{}/virmgrpc.UserService/CreatePartition", simulator.addr());
+    let request = http
+        .post(url)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let reply = request.body(message.to_vec()).send().await.unwrap();
+    assert_eq!(reply.version(), http::Version::HTTP_2);
+    assert_eq!(reply.headers()["content-type"], "application/grpc");
+    assert_eq!(
+        reply.bytes().await.unwrap(),
+        [0, 0, 0, 0, 4, 0x0a, 2, b'p', b'1'].as_slice()
+    );
+    assert_eq!(simulator.state().unwrap().partitions[0].size, 4);
 }

@@ -1,0 +1,140 @@
+//! A state file loses nothing that was acknowledged, and several processes serve one Pod.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use ipu_core::Topology;
+use ipu_vipu_client::wire::RemovePartitionRequest;
+use ipu_vipu_client::wire::user_service_client::UserServiceClient;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use vipu_sim::{Simulator, StartError, StoreError};
+
+use crate::support::{Client, channel, client, create, status};
+
+/// The binary on a free port, and a client of it.
+async fn process(state: &Path) -> (Child, Client) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
+        .args([
+            "--topology",
+            "pod64",
+            "--listen",
+            "127.0.0.1:0",
+            "--delay-ms",
+            "0",
+            "--log",
+            "warn",
+            "--state",
+        ])
+        .arg(state)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .await
+        .unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    (child, UserServiceClient::new(channel(address).await))
+}
+
+#[tokio::test]
+async fn a_killed_simulator_has_lost_nothing_that_it_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("pod.json");
+    let mut expected = Vec::<String>::new();
+    for round in 0..6 {
+        let (mut child, mut client) = process(&state).await;
+        for partition in &expected {
+            status(&mut client, partition).await.unwrap();
+        }
+        for call in 0..3 {
+            let id = format!("p{round}-{call}");
+            client.create_partition(create(&id, 1)).await.unwrap();
+            expected.push(id);
+        }
+        let partition_id = expected.remove(round);
+        client
+            .remove_partition(RemovePartitionRequest {
+                partition_id,
+                force: false,
+            })
+            .await
+            .unwrap();
+        // One call is under way, acknowledged or not, when the process is killed.
+        let last = format!("p{round}-last");
+        let under_way = tokio::spawn(async move { (client.create_partition(create(&last, 1)).await, last) });
+        child.start_kill().unwrap();
+        child.wait().await.unwrap();
+        if let (Ok(_), last) = under_way.await.unwrap() {
+            expected.push(last);
+        }
+    }
+    let simulator = Simulator::builder(Topology::pod64())
+        .state_file(&state)
+        .start()
+        .await
+        .unwrap();
+    let found = simulator.state().unwrap().partitions;
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|id| !found.iter().any(|p| p.id == **id))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let unasked: Vec<_> = found
+        .iter()
+        .filter(|p| !expected.contains(&p.id) && !p.id.ends_with("last"))
+        .collect();
+    assert!(unasked.is_empty(), "{unasked:?}");
+}
+
+#[tokio::test]
+async fn two_simulators_of_one_file_serve_one_pod() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("pod.json");
+    let start = || Simulator::builder(Topology::pod16()).state_file(&state).start();
+    let (left, right) = (start().await.unwrap(), start().await.unwrap());
+    let mut clients = [client(&left).await, client(&right).await];
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..24 {
+        let mut client = clients[n % 2].clone();
+        calls.spawn(async move { client.create_partition(create(&format!("p{n}"), 1)).await.is_ok() });
+    }
+    let made = calls.join_all().await.into_iter().filter(|made| *made).count();
+    assert_eq!(made, 16, "as many as there are IPUs, however many ask");
+    assert_eq!(left.state().unwrap(), right.state().unwrap());
+    let id = left.state().unwrap().partitions[0].id.clone();
+    let remove = RemovePartitionRequest {
+        partition_id: id.clone(),
+        force: false,
+    };
+    clients[0].remove_partition(remove).await.unwrap();
+    assert_eq!(
+        status(&mut clients[1], &id).await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_another_pod_or_version_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("pod.json");
+    let start = |topology| Simulator::builder(topology).state_file(&state).start();
+    start(Topology::pod16()).await.unwrap().shutdown().await;
+    let error = start(Topology::pod64()).await.unwrap_err();
+    assert!(
+        matches!(error, StartError::State(StoreError::OtherTopology { .. })),
+        "{error:?}"
+    );
+    let text = std::fs::read_to_string(&state)
+        .unwrap()
+        .replace("\"format\":1", "\"format\":2");
+    std::fs::write(&state, text).unwrap();
+    let error = start(Topology::pod16()).await.unwrap_err();
+    assert!(
+        matches!(error, StartError::State(StoreError::Format { found: 2, .. })),
+        "{error:?}"
+    );
+}

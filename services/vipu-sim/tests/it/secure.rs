@@ -1,0 +1,98 @@
+//! Secure mode: certificates on both sides, and a user with an access key.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use ipu_core::Topology;
+use ipu_vipu_client::wire::VersionRequest;
+use ipu_vipu_client::wire::version_service_client::VersionServiceClient;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic::{Code, Request};
+use vipu_sim::{Simulator, TlsFiles};
+
+/// The certificates that the binary makes.
+fn certificates(directory: &Path) -> TlsFiles {
+    let made = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
+        .arg("--tls-init")
+        .arg(directory)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let server = directory.join("server");
+    TlsFiles {
+        certificate: server.join("cert.pem"),
+        key: server.join("key.pem"),
+        client_ca: server.join("ca.pem"),
+    }
+}
+
+fn tls(directory: &Path) -> ClientTlsConfig {
+    let ca = std::fs::read(directory.join("client/ca.pem")).unwrap();
+    ClientTlsConfig::new()
+        .domain_name("localhost")
+        .ca_certificate(Certificate::from_pem(ca))
+}
+
+fn with_identity(directory: &Path) -> ClientTlsConfig {
+    let read = |name| std::fs::read(directory.join("client").join(name)).unwrap();
+    tls(directory).identity(Identity::from_pem(read("cert.pem"), read("key.pem")))
+}
+
+fn request(user: &'static str, key: &'static str) -> Request<VersionRequest> {
+    let mut request = Request::new(VersionRequest {});
+    request
+        .metadata_mut()
+        .insert("vipu-user-id", user.parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("vipu-access-key", key.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn only_a_known_user_with_a_certificate_is_admitted() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = certificates(directory.path());
+    let users = BTreeMap::from([("alice".to_owned(), "wonder_land".to_owned())]);
+    let simulator = Simulator::builder(Topology::pod4())
+        .secure(files, users)
+        .start()
+        .await
+        .unwrap();
+    let endpoint = Channel::from_shared(format!("https://{}", simulator.addr())).unwrap();
+    let channel = endpoint
+        .clone()
+        .tls_config(with_identity(directory.path()))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut client = VersionServiceClient::new(channel);
+    client.get_version(request("alice", "wonder_land")).await.unwrap();
+    for (user, key) in [("alice", "wrong"), ("bob", "wonder_land"), ("", "")] {
+        let refused = client.get_version(request(user, key)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+    let refused = client.get_version(VersionRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    // Without a certificate the connection breaks at the latest when it is used.
+    let stranger = endpoint.tls_config(tls(directory.path())).unwrap().connect_lazy();
+    let refused = VersionServiceClient::new(stranger)
+        .get_version(request("alice", "wonder_land"))
+        .await;
+    assert_ne!(refused.unwrap_err().code(), Code::Unauthenticated);
+}
+
+#[test]
+fn certificates_are_never_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    certificates(directory.path());
+    let again = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
+        .arg("--tls-init")
+        .arg(directory.path())
+        .output();
+    let again = again.unwrap();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("File exists"));
+}
