@@ -145,6 +145,10 @@ async fn a_removed_partition_is_unknown(transport: Transport) {
     let delay = Duration::from_millis(20);
     let bench = Bench::start(transport, Simulator::builder(Topology::pod16()).delay(delay)).await;
     bench.create("p1", 4).await.unwrap();
+    // A gentle remove is refused while the partition is being created.
+    wait_active(&*bench.controller, &id("p1"), &patience())
+        .await
+        .unwrap();
     for _ in 0..2 {
         ensure_absent(&*bench.controller, &id("p1"), Removal::Regular, &patience())
             .await
