@@ -1,4 +1,35 @@
 //! Placement, job life-cycle and ledger rules for Graphcore IPUs.
+//!
+//! Everything here is a function of values: nothing reads a clock, calls a controller or knows which scheduler it serves.
+//! That is what adapters are for; they observe, ask, and apply what is answered.
+//!
+//! # The life of a job, in order
+//!
+//! 1. Somebody writes a [`RawJob`]. [`RawJob::parse`] makes a [`JobSpec`] of it, with warnings, or answers every
+//!    [`Violation`] at once. What is parsed can run.
+//! 2. An adapter gathers an [`Observation`]: what is true of the job now, the time included.
+//! 3. [`plan()`] answers a [`Plan`]: [`Effect`]s in order, the [`JobStatus`] to record, a [`Reason`] for everything that is
+//!    done or not done, and when to look again. [`check_plan`] re-derives what must hold of it.
+//! 4. The first effect is to see to a partition for each instance. Its id follows from the job ([`JobKey::partition_id`]),
+//!    so that whoever asks again finds what exists. The ledger's moves say who gets it, and who waits, why, behind whom.
+//! 5. Where it goes is up to the controller, or to [`place`] by a [`PlacementPolicy`] on an [`Inventory`] of a [`Topology`].
+//! 6. Workers start, each with the variables of an [`IpuofEnv`]; a launcher finds them by a [`hostfile`].
+//! 7. When an attempt ends, the rules judge what failed first, whether and when there is another, and what is cleaned up.
+//! 8. At the end processes are gone, partitions are released, and the job is let go of, in this order.
+//!
+//! ```
+//! use ipu_core::{Effect, Limits, Observation, RawJob, Timestamp, plan};
+//!
+//! let raw: RawJob = serde_json::from_str(
+//!     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4"}}"#,
+//! )?;
+//! let job = raw.parse(&Limits::default()).expect("it can run").spec;
+//!
+//! let first = plan(&job, &Observation::of_new_job(Timestamp::from_millis(0)));
+//! assert!(matches!(&first.effects[..], [Effect::EnsurePartition { instance: 0, .. }]));
+//! assert_eq!(first.reasons[0].code, "PreparingPartition");
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 #![no_std]
 
 extern crate alloc;
