@@ -1,6 +1,7 @@
 //! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails when one is stale.
 
 mod proto;
+mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +42,9 @@ fn run(check: bool) -> Result<bool, Box<dyn std::error::Error>> {
         .parent()
         .ok_or("xtask is not inside the repository")?;
     let mut fresh = true;
-    for file in proto::generate(root)? {
+    let mut files = proto::generate(root)?;
+    files.extend(rules::generate(root)?);
+    for file in files {
         let path = root.join(&file.path);
         let same = std::fs::read_to_string(&path).is_ok_and(|text| text == file.text);
         if check && !same {
