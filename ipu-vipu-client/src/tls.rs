@@ -151,30 +151,27 @@ impl ServerCertVerifier for Named {
     }
 }
 
+/// How rustls tells that the peer refused the handshake. HTTP/2 keeps only the text of what broke the connection (the `h2`
+/// crate's `Error`), and it is there that a server tells of our certificate, because with TLS 1.3 our side of the handshake
+/// has ended by then.
+const ALERT: &str = "received fatal alert";
+
 /// Whether a certificate was refused, ours by the controller or the controller's by us: trying again cannot help.
 pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let tls = error.downcast_ref::<rustls::Error>().or_else(|| {
-            // An `io::Error` is not the source of itself: what it wraps has to be asked for.
-            error
-                .downcast_ref::<io::Error>()?
-                .get_ref()?
-                .downcast_ref::<rustls::Error>()
-        });
-        if matches!(
+    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+        return matches!(
             tls,
-            Some(
-                rustls::Error::InvalidCertificate(_)
-                    | rustls::Error::AlertReceived(_)
-                    | rustls::Error::NoCertificatesPresented
-            )
-        ) {
-            return true;
-        }
-        next = error.source();
+            rustls::Error::InvalidCertificate(_)
+                | rustls::Error::AlertReceived(_)
+                | rustls::Error::NoCertificatesPresented
+        );
     }
-    false
+    // What an `io::Error` wraps is not its source: it has to be asked for.
+    let wrapped = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .is_some_and(|inner| refused(inner));
+    wrapped || error.to_string().starts_with(ALERT) || error.source().is_some_and(refused)
 }
 
 /// An error with everything that caused it, in one line.
@@ -226,7 +223,9 @@ mod tests {
         struct Outer(#[source] io::Error);
 
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
-        assert!(refused(&Outer(io::Error::other(alert))));
+        let text = io::Error::other(alert.to_string());
+        assert!(refused(&Outer(text)), "as text: {alert}");
+        assert!(refused(&Outer(io::Error::other(io::Error::other(alert)))));
         assert!(!refused(&Outer(io::Error::other("broken pipe"))));
         assert!(!refused(&io::Error::from(io::ErrorKind::ConnectionRefused)));
     }

@@ -6,6 +6,7 @@ mod faults;
 mod life;
 mod lists;
 mod refusals;
+mod security;
 
 use std::sync::Arc;
 use std::time::Duration;

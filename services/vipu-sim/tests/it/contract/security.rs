@@ -1,0 +1,194 @@
+//! Who is let in: certificates on both sides, user id and access key.
+
+use std::collections::BTreeMap;
+
+use ipu_core::Topology;
+use ipu_vipu_client::{
+    ConnectError, ConnectOptions, Credentials, GrpcController, RestController, Retry, TlsOptions, VipuError,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+use vipu_sim::{Simulator, TlsFiles};
+
+use super::{Bench, Transport, endpoint, id, over_both_transports};
+
+over_both_transports![
+    a_user_with_a_certificate_and_a_key_is_let_in,
+    a_wrong_or_missing_key_is_denied,
+    a_client_without_a_certificate_is_denied,
+    a_client_with_a_foreign_certificate_is_denied,
+    a_controller_with_a_foreign_certificate_is_not_talked_to,
+    a_controller_with_another_name_is_not_talked_to,
+    a_secure_controller_cannot_be_reached_in_the_clear,
+    options_that_cannot_work_are_refused_at_once,
+];
+
+/// Somebody who issues certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// A certificate for `names`, and its key.
+    fn issue(&self, names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let params = CertificateParams::new(names).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// TLS that trusts this authority and shows a certificate of it.
+    fn client(&self) -> TlsOptions {
+        let (certificate, key) = self.issue(&["client"]);
+        TlsOptions::new(self.pem()).with_identity(certificate, key)
+    }
+}
+
+/// A Pod whose controller has a certificate for `names` and knows alice.
+async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> (Bench, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: String| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = authority.issue(names);
+    let files = TlsFiles {
+        certificate: put("cert.pem", certificate),
+        key: put("key.pem", key),
+        client_ca: put("ca.pem", authority.pem()),
+    };
+    let users = BTreeMap::from([("alice".to_owned(), "wonder_land".to_owned())]);
+    let builder = Simulator::builder(Topology::pod4()).secure(files, users);
+    (Bench::start(transport, builder).await, directory)
+}
+
+fn alice() -> Credentials {
+    Credentials::new("alice", "wonder_land")
+}
+
+fn options(tls: TlsOptions) -> ConnectOptions {
+    ConnectOptions::default().with_tls(tls).with_credentials(alice())
+}
+
+async fn refusal(bench: &Bench, options: &ConnectOptions) -> VipuError {
+    match bench.again(options).version().await {
+        Ok(version) => panic!("let in, and told {version}"),
+        Err(error) => error,
+    }
+}
+
+#[track_caller]
+fn is_denied(error: &VipuError) {
+    let found = (error.label(), error.retry(), error.may_have_happened());
+    assert_eq!(found, ("denied", Retry::AfterChange, false), "{error}");
+}
+
+async fn a_user_with_a_certificate_and_a_key_is_let_in(transport: Transport) {
+    let authority = Authority::new();
+    for (names, expected) in [(["127.0.0.1"], None), (["vipu.example"], Some("vipu.example"))] {
+        let (bench, _files) = secure(transport, &authority, &names).await;
+        let mut tls = authority.client();
+        tls.server_name = expected.map(ToOwned::to_owned);
+        let controller = bench.again(&options(tls));
+        let request = super::request("p1", 4);
+        assert_eq!(controller.create_partition(request).await, Ok(id("p1")));
+        assert_eq!(controller.list_partitions(None).await.unwrap().len(), 1);
+        assert_eq!(controller.remove_partition(&id("p1"), false).await, Ok(()));
+    }
+}
+
+async fn a_wrong_or_missing_key_is_denied(transport: Transport) {
+    let authority = Authority::new();
+    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let tls = ConnectOptions::default().with_tls(authority.client());
+    is_denied(&refusal(&bench, &tls).await);
+    for (user, key) in [("alice", "wrong"), ("bob", "wonder_land"), ("", "")] {
+        let options = tls.clone().with_credentials(Credentials::new(user, key));
+        let error = refusal(&bench, &options).await;
+        is_denied(&error);
+        assert!(!error.to_string().contains("wonder_land"));
+    }
+}
+
+async fn a_client_without_a_certificate_is_denied(transport: Transport) {
+    let authority = Authority::new();
+    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let stranger = TlsOptions::new(authority.pem());
+    is_denied(&refusal(&bench, &options(stranger)).await);
+}
+
+async fn a_client_with_a_foreign_certificate_is_denied(transport: Transport) {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let (certificate, key) = other.issue(&["client"]);
+    let stranger = TlsOptions::new(authority.pem()).with_identity(certificate, key);
+    is_denied(&refusal(&bench, &options(stranger)).await);
+}
+
+async fn a_controller_with_a_foreign_certificate_is_not_talked_to(transport: Transport) {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    is_denied(&refusal(&bench, &options(other.client())).await);
+}
+
+async fn a_controller_with_another_name_is_not_talked_to(transport: Transport) {
+    let authority = Authority::new();
+    let (bench, _files) = secure(transport, &authority, &["vipu.example"]).await;
+    is_denied(&refusal(&bench, &options(authority.client())).await);
+    let wrong = authority.client().with_server_name("other.example");
+    is_denied(&refusal(&bench, &options(wrong)).await);
+}
+
+async fn a_secure_controller_cannot_be_reached_in_the_clear(transport: Transport) {
+    let authority = Authority::new();
+    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let error = bench.controller.version().await.unwrap_err();
+    assert_eq!(error.label(), "unreachable", "{error}");
+}
+
+async fn options_that_cannot_work_are_refused_at_once(transport: Transport) {
+    let bench = Bench::quick(transport, Topology::pod4()).await;
+    let (authority, other) = (Authority::new(), Authority::new());
+    let connect = |options: &ConnectOptions| {
+        let endpoint = endpoint(&bench.simulator);
+        match transport {
+            Transport::Grpc => GrpcController::connect(&endpoint, options).map(drop),
+            Transport::Rest => RestController::connect(&endpoint, options).map(drop),
+        }
+    };
+    let (certificate, key) = authority.issue(&["client"]);
+    let (_, other_key) = other.issue(&["client"]);
+    let trust = || TlsOptions::new(authority.pem());
+
+    let tls = |tls| connect(&ConnectOptions::default().with_tls(tls)).unwrap_err();
+    let nothing = tls(TlsOptions::new(""));
+    assert!(
+        matches!(nothing, ConnectError::Certificate { what: "CA", .. }),
+        "{nothing}"
+    );
+    let swapped = tls(trust().with_identity(key.clone(), certificate.clone()));
+    assert!(
+        matches!(
+            swapped,
+            ConnectError::PrivateKey { .. } | ConnectError::Certificate { .. }
+        ),
+        "{swapped}"
+    );
+    let mixed = tls(trust().with_identity(certificate, other_key));
+    assert!(matches!(mixed, ConnectError::PrivateKey { .. }), "{mixed}");
+    let name = tls(trust().with_server_name("not a name"));
+    assert!(matches!(name, ConnectError::ServerName { .. }), "{name}");
+    let credentials = ConnectOptions::default().with_credentials(Credentials::new("alice", "two\nlines"));
+    let error = connect(&credentials).unwrap_err();
+    assert_eq!(error, ConnectError::Credential { what: "access key" });
+}
