@@ -43,6 +43,7 @@ mod ids;
 mod inventory;
 mod ipuof;
 mod job;
+mod ledger;
 mod observation;
 mod partition;
 mod placement;
@@ -71,6 +72,17 @@ pub use job::raw::{
 };
 pub use job::violation::{Violation, Warning};
 pub use job::{CleanPodPolicy, JobSpec, RestartPolicy, Shape};
+pub use ledger::LedgerState;
+pub use ledger::capacity::{Capacity, ControllerView, Listing, SelectionOrder, Service, Unbounded, World};
+pub use ledger::diff::{Action, Life, Owners, lost};
+pub use ledger::entry::{
+    Change, Entry, EntryState, FormatError, LinePolicy, Operation, Pin, PlacedBy, Refused, Request,
+    check_format,
+};
+pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
+pub use ledger::moves::{Admission, CallWindow, Illegal, Release, Step};
+pub use ledger::quota::{Quota, QuotaSubject, Quotas};
+pub use ledger::space::Space;
 pub use observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
 pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
 pub use placement::{

@@ -1,0 +1,127 @@
+//! The ledger: who holds which partition, who waits, and every legal move between the two.
+//!
+//! ```text
+//!            does not fit            fits: intent is durable, then the controller is asked
+//! request ──► Waiting ─────────────────────────► Intent ──► Active ◄──► Failed
+//!                ▲    controller says: no room     │          │ │          │
+//!                └─────────────────────────────────┘          │ ▼ owner gone
+//!                                                             │ Orphaned   │
+//!             release, by the owner or by repair: durable, then the controller is asked
+//!                                                             ▼            ▼
+//!                            gone (removed) ◄──────────────── Releasing ◄──┘
+//!
+//! Quarantined: found at a controller, of our form, owned by nobody; claimed by its owner or left alone.
+//! ```
+//!
+//! Everything here is a pure function of the recorded state, what the controllers list, and `now`. It answers what to do
+//! and which [`Change`]s to commit; nothing counts before the commit. `ipu-ledger` does the rest.
+
+pub(crate) mod capacity;
+pub(crate) mod diff;
+mod earliest;
+pub(crate) mod entry;
+pub(crate) mod line;
+pub(crate) mod moves;
+pub(crate) mod quota;
+pub(crate) mod space;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::ids::{ControllerName, PartitionId};
+use crate::ledger::capacity::World;
+use crate::ledger::entry::{Change, Entry, EntryState};
+use crate::ledger::line::{LineRules, Room, Verdict, Walk};
+use crate::partition::PartitionSpec;
+use crate::reason::Reason;
+use crate::units::Timestamp;
+
+/// All entries of the ledger at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerState {
+    entries: BTreeMap<PartitionId, Entry>,
+}
+
+impl LedgerState {
+    /// The state of these entries.
+    #[must_use]
+    pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
+        Self {
+            entries: entries
+                .into_iter()
+                .map(|entry| (entry.id.clone(), entry))
+                .collect(),
+        }
+    }
+
+    /// The entry of `id`.
+    #[must_use]
+    pub fn get(&self, id: &PartitionId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    /// All entries, by id.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Takes over a change that was or will be committed.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Put(entry) => {
+                self.entries.insert(entry.id.clone(), entry.clone());
+            }
+            Change::Remove(id) => {
+                self.entries.remove(id);
+            }
+        }
+    }
+
+    /// The waiting line, first come first: by priority, then by ticket.
+    #[must_use]
+    pub fn line(&self) -> Vec<&Entry> {
+        let mut line: Vec<&Entry> = self
+            .entries()
+            .filter(|entry| matches!(entry.state, EntryState::Waiting { .. }))
+            .collect();
+        line.sort_by(|a, b| line_order(a).cmp(&line_order(b)));
+        line
+    }
+
+    /// What everybody in the line is told now, in order.
+    #[must_use]
+    pub fn judge_line(
+        &self,
+        world: &World,
+        rules: &LineRules,
+        now: Timestamp,
+    ) -> Vec<(PartitionId, Verdict)> {
+        let mut walk = Walk::new(self, world, rules, now);
+        self.line()
+            .into_iter()
+            .map(|entry| (entry.id.clone(), walk.step(entry)))
+            .collect()
+    }
+
+    /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger
+    /// knows of and the controller does not show yet is taken off; the line is not.
+    #[must_use]
+    pub fn room(&self, world: &World, spec: &PartitionSpec) -> Vec<(ControllerName, Result<Room, Reason>)> {
+        line::room(self, world, spec)
+    }
+
+    /// The ticket of the next who comes: after everybody who is there.
+    fn next_ticket(&self) -> u64 {
+        self.entries()
+            .map(|entry| entry.ticket)
+            .max()
+            .map_or(1, |last| last.saturating_add(1))
+    }
+}
+
+/// Higher priority first, then the lower ticket; the id only decides where a damaged ledger has a ticket twice.
+fn line_order(entry: &Entry) -> (core::cmp::Reverse<i32>, u64, &PartitionId) {
+    (core::cmp::Reverse(entry.priority), entry.ticket, &entry.id)
+}

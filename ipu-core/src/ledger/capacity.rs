@@ -1,0 +1,206 @@
+//! What the ledger knows of the controllers' room when it decides: one view per controller, taken by the shell.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::digest::sha256;
+use crate::ids::{ControllerName, PartitionId};
+use crate::partition::{IpuPlace, Partition, PartitionSpec};
+use crate::reason::Reason;
+
+/// The room of one controller, with everything that holds a part of it. The ledger works on a copy ([`fork`](Self::fork))
+/// and places hypothetically what it knows and the controller does not show yet.
+pub trait Capacity: Send + Sync {
+    /// A copy to try things on.
+    fn fork(&self) -> Box<dyn Capacity>;
+
+    /// Free IPUs.
+    fn free(&self) -> u32;
+
+    /// The size of the largest partition that fits; 0 if none does.
+    fn largest_block(&self) -> u32;
+
+    /// Whether `id` has its place already.
+    fn has(&self, id: &PartitionId) -> bool;
+
+    /// Takes room for `id`: the given IPUs, or any if `places` is empty. Answers the IPUs, empty if they are not known.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not fit; nothing is taken then. The code `TooLarge` means that it never can.
+    fn take(
+        &mut self,
+        id: &PartitionId,
+        spec: &PartitionSpec,
+        places: &[IpuPlace],
+    ) -> Result<Vec<IpuPlace>, Reason>;
+
+    /// Gives back what `id` has; nothing if it has nothing.
+    fn give(&mut self, id: &PartitionId);
+
+    /// How many partitions of `spec` fit side by side now.
+    fn fit_count(&self, spec: &PartitionSpec) -> u32;
+
+    /// What would have to end for `spec` to fit: the smallest set that the implementation finds.
+    fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId>;
+}
+
+/// Room without limits, for a controller whose hardware is not known: everything fits until the controller says no.
+#[derive(Clone, Debug, Default)]
+pub struct Unbounded {
+    taken: BTreeMap<PartitionId, u32>,
+}
+
+impl Capacity for Unbounded {
+    fn fork(&self) -> Box<dyn Capacity> {
+        Box::new(self.clone())
+    }
+
+    fn free(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn largest_block(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn has(&self, id: &PartitionId) -> bool {
+        self.taken.contains_key(id)
+    }
+
+    fn take(
+        &mut self,
+        id: &PartitionId,
+        spec: &PartitionSpec,
+        places: &[IpuPlace],
+    ) -> Result<Vec<IpuPlace>, Reason> {
+        self.taken.insert(id.clone(), spec.size.get());
+        Ok(places.to_vec())
+    }
+
+    fn give(&mut self, id: &PartitionId) {
+        self.taken.remove(id);
+    }
+
+    fn fit_count(&self, _: &PartitionSpec) -> u32 {
+        u32::MAX
+    }
+
+    fn blockers(&self, _: &PartitionSpec) -> Vec<PartitionId> {
+        self.taken.keys().cloned().collect()
+    }
+}
+
+/// What a controller listed at one moment.
+pub struct Listing {
+    partitions: BTreeMap<PartitionId, Partition>,
+    capacity: Box<dyn Capacity>,
+    fingerprint: u64,
+}
+
+impl Listing {
+    /// A listing of `partitions`, all of which have their place in `capacity` already.
+    #[must_use]
+    pub fn new(partitions: impl IntoIterator<Item = Partition>, capacity: Box<dyn Capacity>) -> Self {
+        let partitions: BTreeMap<_, _> = partitions.into_iter().map(|p| (p.id.clone(), p)).collect();
+        let mut text = String::new();
+        for partition in partitions.values() {
+            text.push_str(partition.id.as_str());
+            text.push('\n');
+        }
+        let digest = sha256(text.as_bytes());
+        let fingerprint = digest[..8].iter().fold(u64::from(capacity.free()), |sum, byte| {
+            sum.rotate_left(8) ^ u64::from(*byte)
+        });
+        Self {
+            partitions,
+            capacity,
+            fingerprint,
+        }
+    }
+
+    /// The partitions by id.
+    #[must_use]
+    pub const fn partitions(&self) -> &BTreeMap<PartitionId, Partition> {
+        &self.partitions
+    }
+
+    /// The room as observed.
+    #[must_use]
+    pub fn capacity(&self) -> &dyn Capacity {
+        &*self.capacity
+    }
+
+    /// A number that changes when partitions come or go, or IPUs become free or excluded.
+    #[must_use]
+    pub const fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+/// Whether a controller gets new partitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Service {
+    /// It does.
+    #[default]
+    Open,
+    /// It only gives back what it has.
+    Draining,
+}
+
+/// One controller as seen at one moment.
+#[derive(Clone)]
+pub struct ControllerView {
+    /// Which.
+    pub name: ControllerName,
+    /// Whether it gets new partitions.
+    pub service: Service,
+    /// What it listed, or why it could not be asked.
+    pub listing: Result<Arc<Listing>, Reason>,
+}
+
+/// In which order controllers are tried when several have room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SelectionOrder {
+    /// As they are listed: the documented rule (seed 000 §6.3.2).
+    #[default]
+    Serial,
+    /// The one with the least free IPUs that has room.
+    Tightest,
+    /// The one with the most free IPUs.
+    MostFree,
+}
+
+/// All controllers as seen at one moment.
+#[derive(Clone, Default)]
+pub struct World {
+    /// In the order of the configuration.
+    pub controllers: Vec<ControllerView>,
+}
+
+impl World {
+    /// The controller that lists `id`, and what it lists.
+    #[must_use]
+    pub fn find(&self, id: &PartitionId) -> Option<(&ControllerName, &Partition)> {
+        self.controllers.iter().find_map(|view| {
+            let listing = view.listing.as_ref().ok()?;
+            Some((&view.name, listing.partitions.get(id)?))
+        })
+    }
+
+    /// What `name` listed, if it could be asked.
+    #[must_use]
+    pub fn listing(&self, name: &ControllerName) -> Option<&Listing> {
+        self.controllers
+            .iter()
+            .find(|view| view.name == *name)?
+            .listing
+            .as_deref()
+            .ok()
+    }
+}

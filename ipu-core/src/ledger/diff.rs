@@ -1,0 +1,370 @@
+//! The three-way diff: what the ledger says, what the controllers list and who is alive, and what follows by rule.
+//!
+//! | ledger | controller | owner | action |
+//! |---|---|---|---|
+//! | waiting | – | dead | drop |
+//! | intent, releasing | any | any but (intent, dead) | finish |
+//! | intent | any | dead | release |
+//! | active, failed | any | dead | orphan, then release once the grace is over |
+//! | orphaned | any | live | reclaim |
+//! | active | lists it not | live, unknown | lost |
+//! | nothing | lists it, of our form | claims it | adopt |
+//! | nothing | lists it, of our form | nobody claims it | quarantine |
+//! | nothing | lists it, of another form | – | none: it is foreign |
+//! | quarantined | lists it not | – | forget |
+//! | any | cannot be asked | not dead | none: kept |
+//!
+//! *Guarantees*: nothing is released because of an unknown answer; nothing that the ledger did not make is removed.
+//! *Assumptions*: an owner that is reported dead has no worker left that uses the partition, or the partition is reset
+//! before it is handed on (a new partition always is fresh). *Caveats*: the listing may be older than the ledger, so the
+//! shell asks for the status of a partition before it believes `lost`, `quarantine` or `forget`.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ControllerName, PartitionId};
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::World;
+use crate::ledger::entry::{Change, Entry, EntryState, Request, same_make};
+use crate::ledger::moves::CallWindow;
+use crate::partition::{IpuPlace, Partition};
+use crate::units::Timestamp;
+
+/// Whether the owner of an entry is alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum Life {
+    /// It is.
+    Live,
+    /// It certainly is not, and nothing of it uses the partition.
+    Dead,
+    /// Nobody can tell. Nothing is ever released on that.
+    #[default]
+    Unknown,
+}
+
+/// One thing that follows from the diff.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "action")]
+#[non_exhaustive]
+pub enum Action {
+    /// Record a partition that a live owner claims by its derived id.
+    Adopt {
+        /// Which.
+        id: PartitionId,
+        /// Where.
+        controller: ControllerName,
+    },
+    /// Go on with what was begun: an intent or a release.
+    Finish {
+        /// Which.
+        id: PartitionId,
+    },
+    /// Remember that the owner is gone; release later.
+    Orphan {
+        /// Which.
+        id: PartitionId,
+    },
+    /// The owner of an orphaned partition is there after all.
+    Reclaim {
+        /// Which.
+        id: PartitionId,
+    },
+    /// Give it back: its owner is gone.
+    Release {
+        /// Which.
+        id: PartitionId,
+    },
+    /// Take it out of the line: its owner is gone.
+    Drop {
+        /// Which.
+        id: PartitionId,
+    },
+    /// Record a partition of our form that nobody owns, and leave it alone.
+    Quarantine {
+        /// Which.
+        id: PartitionId,
+        /// Where.
+        controller: ControllerName,
+    },
+    /// A quarantined partition is gone.
+    Forget {
+        /// Which.
+        id: PartitionId,
+    },
+    /// The controller no longer knows a partition that its owner holds.
+    Lost {
+        /// Which.
+        id: PartitionId,
+        /// Who lost it.
+        controller: ControllerName,
+    },
+    /// Record where the partition is.
+    Note {
+        /// Which.
+        id: PartitionId,
+        /// At which controller.
+        controller: ControllerName,
+        /// On which IPUs.
+        places: Vec<IpuPlace>,
+    },
+}
+
+impl Action {
+    /// The word for metric labels and tables.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Adopt { .. } => "adopt",
+            Self::Finish { .. } => "finish",
+            Self::Orphan { .. } => "orphan",
+            Self::Reclaim { .. } => "reclaim",
+            Self::Release { .. } => "release",
+            Self::Drop { .. } => "drop",
+            Self::Quarantine { .. } => "quarantine",
+            Self::Forget { .. } => "forget",
+            Self::Lost { .. } => "lost",
+            Self::Note { .. } => "note",
+        }
+    }
+
+    /// Which partition it is about.
+    #[must_use]
+    pub const fn id(&self) -> &PartitionId {
+        match self {
+            Self::Adopt { id, .. }
+            | Self::Finish { id }
+            | Self::Orphan { id }
+            | Self::Reclaim { id }
+            | Self::Release { id }
+            | Self::Drop { id }
+            | Self::Quarantine { id, .. }
+            | Self::Forget { id }
+            | Self::Lost { id, .. }
+            | Self::Note { id, .. } => id,
+        }
+    }
+
+    /// Whether the action rests on the listing alone, so that the status has to be asked before it is taken.
+    #[must_use]
+    pub const fn must_be_verified(&self) -> bool {
+        match self {
+            Self::Adopt { .. } | Self::Quarantine { .. } | Self::Forget { .. } | Self::Lost { .. } => true,
+            Self::Finish { .. }
+            | Self::Orphan { .. }
+            | Self::Reclaim { .. }
+            | Self::Release { .. }
+            | Self::Drop { .. }
+            | Self::Note { .. } => false,
+        }
+    }
+}
+
+/// What is known of the owners.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Whether the owner of each entry is alive; whoever is missing is unknown.
+    pub lives: BTreeMap<PartitionId, Life>,
+    /// The partitions that live owners were granted by their own records, with the attempt that uses them now.
+    pub claims: BTreeMap<PartitionId, Request>,
+}
+
+impl LedgerState {
+    /// What follows from comparing the ledger with `world` and `owners`, in the order of the ids.
+    #[must_use]
+    pub fn diff(
+        &self,
+        world: &World,
+        owners: &Owners,
+        orphan_grace: Duration,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        let mut actions: Vec<Action> = Vec::new();
+        for entry in self.entries() {
+            let life = owners.lives.get(&entry.id).copied().unwrap_or_default();
+            actions.extend(
+                by_life(entry, life, orphan_grace, now).or_else(|| self.by_listing(entry, world, owners)),
+            );
+        }
+        for view in &world.controllers {
+            let Ok(listing) = &view.listing else { continue };
+            for partition in listing.partitions().values().filter(|p| p.id.is_derived()) {
+                if self.get(&partition.id).is_none() {
+                    actions.push(unknown(partition, &view.name, owners));
+                }
+            }
+        }
+        actions
+    }
+
+    fn by_listing(&self, entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
+        let id = entry.id.clone();
+        let controller = entry.controller.clone()?;
+        let configured = world.controllers.iter().any(|view| view.name == controller);
+        if !configured {
+            let (other, partition) = world.find(&id)?;
+            return Some(note(id, other, partition));
+        }
+        let listed = world.listing(&controller)?.partitions().get(&id);
+        match (&entry.state, listed) {
+            (EntryState::Quarantined, Some(partition)) => match unknown(partition, &controller, owners) {
+                adopt @ Action::Adopt { .. } => Some(adopt),
+                _ => None,
+            },
+            (EntryState::Quarantined, None) => Some(Action::Forget { id }),
+            (EntryState::Active, None) => Some(Action::Lost { id, controller }),
+            (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
+                if !partition.ipus.is_empty() && partition.ipus != entry.places =>
+            {
+                Some(note(id, &controller, partition))
+            }
+            (
+                EntryState::Waiting { .. }
+                | EntryState::Intent { .. }
+                | EntryState::Active
+                | EntryState::Failed { .. }
+                | EntryState::Releasing { .. }
+                | EntryState::Orphaned,
+                _,
+            ) => None,
+        }
+    }
+
+    /// The changes that `action` comes to; none if the entry has moved on since the diff. Finish and release are driven
+    /// like those that an owner asks for.
+    #[must_use]
+    pub fn act(&self, action: &Action, world: &World, owners: &Owners, window: CallWindow) -> Vec<Change> {
+        let now = window.now;
+        let Some(entry) = self.get(action.id()) else {
+            return self.record_unknown(action, world, owners, now);
+        };
+        let put = |entry: Entry| Vec::from([Change::Put(entry)]);
+        match (action, &entry.state) {
+            (Action::Adopt { controller, .. }, EntryState::Quarantined) => world
+                .find(&entry.id)
+                .and_then(|(_, partition)| adopted(partition, controller, owners, entry.ticket, now))
+                .map_or_else(Vec::new, put),
+            (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
+                put(entry.turned(EntryState::Orphaned, now))
+            }
+            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.turned(EntryState::Active, now)),
+            (
+                Action::Release { .. },
+                EntryState::Intent { .. }
+                | EntryState::Active
+                | EntryState::Failed { .. }
+                | EntryState::Orphaned,
+            )
+            | (Action::Drop { .. }, EntryState::Waiting { .. }) => entry.released(None, window).changes,
+            (Action::Forget { .. }, EntryState::Quarantined) => Vec::from([Change::Remove(entry.id.clone())]),
+            (Action::Lost { controller, .. }, EntryState::Active) => {
+                let errors = Vec::from([lost(controller)]);
+                put(entry.turned(EntryState::Failed { errors }, now))
+            }
+            (
+                Action::Note {
+                    controller, places, ..
+                },
+                EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned,
+            ) => {
+                let mut noted = entry.clone();
+                noted.controller = Some(controller.clone());
+                noted.places.clone_from(places);
+                put(noted)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn record_unknown(&self, action: &Action, world: &World, owners: &Owners, now: Timestamp) -> Vec<Change> {
+        let Some((_, partition)) = world.find(action.id()) else {
+            return Vec::new();
+        };
+        let entry = match action {
+            Action::Adopt { controller, .. } => {
+                adopted(partition, controller, owners, self.next_ticket(), now)
+            }
+            Action::Quarantine { controller, .. } => {
+                Some(Entry::found(partition, controller, self.next_ticket(), now))
+            }
+            _ => None,
+        };
+        entry.map(Change::Put).into_iter().collect()
+    }
+}
+
+/// What is said of a partition that its controller no longer knows.
+#[must_use]
+pub fn lost(controller: &ControllerName) -> String {
+    alloc::format!("controller {controller} no longer knows the partition")
+}
+
+/// What follows from the owner alone.
+fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) -> Option<Action> {
+    let id = entry.id.clone();
+    match (&entry.state, life) {
+        (EntryState::Waiting { .. }, Life::Dead) => Some(Action::Drop { id }),
+        (EntryState::Intent { .. }, Life::Dead) => Some(Action::Release { id }),
+        (EntryState::Active | EntryState::Failed { .. }, Life::Dead) if orphan_grace.is_zero() => {
+            Some(Action::Release { id })
+        }
+        (EntryState::Active | EntryState::Failed { .. }, Life::Dead) => Some(Action::Orphan { id }),
+        (EntryState::Orphaned, Life::Dead) => {
+            (now.since(entry.since) >= orphan_grace).then_some(Action::Release { id })
+        }
+        (EntryState::Orphaned, Life::Live) => Some(Action::Reclaim { id }),
+        (EntryState::Intent { .. }, Life::Live | Life::Unknown) | (EntryState::Releasing { .. }, _) => {
+            Some(Action::Finish { id })
+        }
+        (
+            EntryState::Waiting { .. } | EntryState::Active | EntryState::Failed { .. },
+            Life::Live | Life::Unknown,
+        )
+        | (EntryState::Orphaned, Life::Unknown)
+        | (EntryState::Quarantined, _) => None,
+    }
+}
+
+/// What to do with a listed partition of our form that nobody has recorded as his.
+fn unknown(partition: &Partition, controller: &ControllerName, owners: &Owners) -> Action {
+    let (id, controller) = (partition.id.clone(), controller.clone());
+    match claim(partition, owners) {
+        Some(_) => Action::Adopt { id, controller },
+        None => Action::Quarantine { id, controller },
+    }
+}
+
+fn claim<'a>(partition: &Partition, owners: &'a Owners) -> Option<&'a Request> {
+    owners
+        .claims
+        .get(&partition.id)
+        .filter(|claim| claim.is_derived() && same_make(&claim.spec, &partition.spec))
+}
+
+fn adopted(
+    partition: &Partition,
+    controller: &ControllerName,
+    owners: &Owners,
+    ticket: u64,
+    now: Timestamp,
+) -> Option<Entry> {
+    let claim = claim(partition, owners)?;
+    let mut entry = Entry::waiting(claim, ticket, now).turned(EntryState::Active, now);
+    entry.controller = Some(controller.clone());
+    entry.places.clone_from(&partition.ipus);
+    entry.held_since = Some(now);
+    Some(entry)
+}
+
+fn note(id: PartitionId, controller: &ControllerName, partition: &Partition) -> Action {
+    Action::Note {
+        id,
+        controller: controller.clone(),
+        places: partition.ipus.clone(),
+    }
+}

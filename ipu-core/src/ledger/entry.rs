@@ -1,0 +1,479 @@
+//! What the ledger remembers of one partition or of one request for a partition, and what a request says.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::partition::{IpuPlace, Partition, PartitionSpec};
+use crate::units::Timestamp;
+
+/// Where a partition has to be, for those who choose themselves. The default leaves everything open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Pin {
+    /// The only controller that will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerName>,
+    /// The very IPUs, in routing order; empty leaves the choice to the controller.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ipus: Vec<IpuPlace>,
+}
+
+impl Pin {
+    /// Whether nothing is pinned.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.controller.is_none() && self.ipus.is_empty()
+    }
+}
+
+/// What to do with a request that does not fit now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum LinePolicy {
+    /// It joins the waiting line.
+    #[default]
+    Wait,
+    /// It is refused at once and leaves no trace.
+    Refuse,
+}
+
+/// A request for one partition. Asking again with the same values is always safe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Request {
+    /// The partition's id.
+    pub id: PartitionId,
+    /// Who asks; only the same owner may ask again, reset or release.
+    pub owner: Owner,
+    /// Which instance of the owner, from 0.
+    pub instance: u32,
+    /// The attempt that the partition is to be fresh for: a newer one than recorded resets it.
+    pub attempt: u32,
+    /// What it is made of.
+    pub spec: PartitionSpec,
+    /// Higher goes first in the line.
+    #[serde(default)]
+    pub priority: i32,
+    /// How long the owner holds it at most, by its own word; what others are told of the time they wait rests on it.
+    #[serde(
+        default,
+        rename = "maxRuntimeMillis",
+        with = "crate::units::millis::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_runtime: Option<Duration>,
+    /// Whom it is charged to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Whether the owner agrees to be ended for a request of higher priority. Recorded; nothing pre-empts yet.
+    #[serde(default)]
+    pub preemptible: bool,
+    /// How the adapter tells later whether the asker is alive, such as a process id with its start time. Opaque here.
+    #[serde(default)]
+    pub holder: String,
+    /// What to do if it does not fit.
+    #[serde(default)]
+    pub line: LinePolicy,
+    /// Where it has to be.
+    #[serde(default)]
+    pub pin: Pin,
+}
+
+impl Request {
+    /// A request for the partition of instance `instance` of `owner`, under the id that follows from the two.
+    #[must_use]
+    pub fn of_instance(owner: Owner, instance: u32, spec: PartitionSpec) -> Self {
+        let id = owner.job.partition_id(instance);
+        let mut request = Self::named(id, owner, spec);
+        request.instance = instance;
+        request
+    }
+
+    /// A request for a partition under an id of the asker's choice. Such a partition cannot be adopted when the ledger
+    /// is lost, because nothing tells whose it is.
+    #[must_use]
+    pub const fn named(id: PartitionId, owner: Owner, spec: PartitionSpec) -> Self {
+        Self {
+            id,
+            owner,
+            instance: 0,
+            attempt: 0,
+            spec,
+            priority: 0,
+            max_runtime: None,
+            account: None,
+            preemptible: false,
+            holder: String::new(),
+            line: LinePolicy::Wait,
+            pin: Pin {
+                controller: None,
+                ipus: Vec::new(),
+            },
+        }
+    }
+
+    /// Whether the id is the one that follows from owner and instance.
+    #[must_use]
+    pub fn is_derived(&self) -> bool {
+        self.id == self.owner.job.partition_id(self.instance)
+    }
+}
+
+/// What is being done to a partition at its controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum Operation {
+    /// It is being made.
+    Create,
+    /// It is being reset, or made again if the controller has lost it.
+    Reset,
+}
+
+/// A controller's refusal to make a partition that seemed to fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Refused {
+    /// Who refused.
+    pub controller: ControllerName,
+    /// In its words.
+    pub words: String,
+    /// What the controller listed then (see [`crate::Listing::fingerprint`]): it is not asked again before that changes.
+    pub fingerprint: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How far an entry is. An entry that is gone is removed from the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "is",
+    deny_unknown_fields
+)]
+#[non_exhaustive]
+pub enum EntryState {
+    /// In the line; nothing exists at a controller.
+    Waiting {
+        /// The last refusal by a controller.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<Refused>,
+    },
+    /// The controller was or will be asked: recorded before the call is made.
+    Intent {
+        /// For what.
+        operation: Operation,
+        /// A call that the writer of this record makes may be under way until then, also after the writer died.
+        fence: Timestamp,
+    },
+    /// Ready for its owner.
+    Active,
+    /// In error, or no longer known to its controller. The entry still holds it.
+    Failed {
+        /// What is wrong.
+        errors: Vec<String>,
+    },
+    /// Being given back: recorded before the call is made. Never goes back.
+    Releasing {
+        /// A remove call that the writer of this record makes may be under way until then.
+        fence: Timestamp,
+    },
+    /// Its owner is gone; it is released once it has been so for the configured grace.
+    Orphaned,
+    /// It exists, looks as if we had made it, and nobody owns it. Counted and never removed without an order.
+    Quarantined,
+}
+
+impl EntryState {
+    /// The word that people read: `waiting`, `intent`, `active`, `failed`, `releasing`, `orphaned`, `quarantined`.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Intent { .. } => "intent",
+            Self::Active => "active",
+            Self::Failed { .. } => "failed",
+            Self::Releasing { .. } => "releasing",
+            Self::Orphaned => "orphaned",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    /// Whether the entry has or may have IPUs at a controller: every state but waiting.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        match self {
+            Self::Waiting { .. } => false,
+            Self::Intent { .. }
+            | Self::Active
+            | Self::Failed { .. }
+            | Self::Releasing { .. }
+            | Self::Orphaned
+            | Self::Quarantined => true,
+        }
+    }
+}
+
+impl fmt::Display for EntryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
+/// One record of the ledger. Only the ledger's transitions make and change entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Which partition.
+    pub id: PartitionId,
+    /// Whose; none if it is quarantined and nobody claims it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// Which instance of the owner.
+    #[serde(default)]
+    pub instance: u32,
+    /// The attempt that the partition is, or is being made, fresh for.
+    #[serde(default)]
+    pub attempt: u32,
+    /// What it is made of.
+    pub spec: PartitionSpec,
+    /// How far it is.
+    pub state: EntryState,
+    /// How often a later request of the line went first.
+    #[serde(default)]
+    pub passed_over: u32,
+    /// The controller that has it; none while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerName>,
+    /// Its IPUs, if they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<IpuPlace>,
+    /// Whether the controller was told the IPUs instead of choosing them.
+    #[serde(default)]
+    pub placed: PlacedBy,
+    /// Its number in the line: among equals of priority the lower goes first. It keeps it for life.
+    #[serde(default)]
+    pub ticket: u64,
+    /// Since when it is in its state.
+    pub since: Timestamp,
+    /// A call whose answer nobody had may be under way until then, besides the one that the state tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<Timestamp>,
+    /// Since when it holds IPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Timestamp>,
+    /// See [`Request::priority`].
+    #[serde(default)]
+    pub priority: i32,
+    /// See [`Request::max_runtime`].
+    #[serde(
+        default,
+        rename = "maxRuntimeMillis",
+        with = "crate::units::millis::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_runtime: Option<Duration>,
+    /// See [`Request::account`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// See [`Request::preemptible`].
+    #[serde(default)]
+    pub preemptible: bool,
+    /// See [`Request::holder`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub holder: String,
+    /// See [`Request::pin`].
+    #[serde(default, skip_serializing_if = "Pin::is_open")]
+    pub pin: Pin,
+}
+
+/// Who chose the IPUs of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum PlacedBy {
+    /// The controller; what the ledger knows of the places is an observation.
+    #[default]
+    Controller,
+    /// The ledger or the asker: the places are passed to the controller.
+    Ledger,
+}
+
+impl Entry {
+    /// The version of the stored form that this build writes.
+    pub const FORMAT: u32 = 1;
+    /// The oldest version of the stored form that this build reads.
+    pub const OLDEST_FORMAT: u32 = 1;
+
+    /// A new entry for `request`, at the end of the line.
+    pub(crate) fn waiting(request: &Request, ticket: u64, now: Timestamp) -> Self {
+        Self {
+            id: request.id.clone(),
+            owner: Some(request.owner.clone()),
+            instance: request.instance,
+            attempt: request.attempt,
+            spec: request.spec.clone(),
+            state: EntryState::Waiting { refused: None },
+            passed_over: 0,
+            controller: None,
+            places: Vec::new(),
+            placed: PlacedBy::Controller,
+            ticket,
+            since: now,
+            unsettled: None,
+            held_since: None,
+            priority: request.priority,
+            max_runtime: request.max_runtime,
+            account: request.account.clone(),
+            preemptible: request.preemptible,
+            holder: request.holder.clone(),
+            pin: request.pin.clone(),
+        }
+    }
+
+    /// An entry for a partition that was found and that nobody owns.
+    pub(crate) fn found(
+        partition: &Partition,
+        controller: &ControllerName,
+        ticket: u64,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            id: partition.id.clone(),
+            owner: None,
+            instance: 0,
+            attempt: 0,
+            spec: partition.spec.clone(),
+            state: EntryState::Quarantined,
+            passed_over: 0,
+            controller: Some(controller.clone()),
+            places: partition.ipus.clone(),
+            placed: PlacedBy::Controller,
+            ticket,
+            since: now,
+            unsettled: None,
+            held_since: Some(now),
+            priority: 0,
+            max_runtime: None,
+            account: None,
+            preemptible: false,
+            holder: String::new(),
+            pin: Pin::default(),
+        }
+    }
+
+    /// The same entry in another state from `now` on.
+    pub(crate) fn turned(&self, state: EntryState, now: Timestamp) -> Self {
+        let mut entry = self.clone();
+        entry.state = state;
+        entry.since = now;
+        entry
+    }
+
+    /// Books that the entry leaves its state: a call of that state that nobody had the answer of may still have effect.
+    pub(crate) fn leave_calls_behind(&mut self, answered: Option<Timestamp>) {
+        if let EntryState::Intent { fence, .. } | EntryState::Releasing { fence } = &self.state
+            && answered != Some(*fence)
+        {
+            self.unsettled = self.unsettled.max(Some(*fence));
+        }
+    }
+
+    /// How many IPUs.
+    pub(crate) const fn size(&self) -> u32 {
+        self.spec.size.get()
+    }
+
+    /// When it will be given back by its owner's own word, unless that is over already.
+    #[must_use]
+    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+        let end = self.held_since?.plus(self.max_runtime?);
+        (end > now).then_some(end)
+    }
+
+    /// Whether `partition` can be what this entry asked for. The allocation counts only if one was asked for; GCDs,
+    /// replicas and the kind of partition always do, because Poplar refuses a partition that differs in them.
+    #[must_use]
+    pub fn matches(&self, spec: &PartitionSpec) -> bool {
+        same_make(&self.spec, spec)
+    }
+}
+
+/// Whether `found` can be what `asked` asks for.
+pub(crate) fn same_make(asked: &PartitionSpec, found: &PartitionSpec) -> bool {
+    asked.size == found.size
+        && asked.gcds == found.gcds
+        && asked.replicas == found.replicas
+        && asked.reconfigurable == found.reconfigurable
+        && (asked.allocation.is_none() || asked.allocation == found.allocation)
+}
+
+/// One change of the ledger: what a store has to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum Change {
+    /// This entry is new or replaces the one of the same id.
+    Put(Entry),
+    /// The entry is gone.
+    Remove(PartitionId),
+}
+
+impl Change {
+    /// The id that it is about.
+    #[must_use]
+    pub const fn id(&self) -> &PartitionId {
+        match self {
+            Self::Put(entry) => &entry.id,
+            Self::Remove(id) => id,
+        }
+    }
+}
+
+/// A stored ledger that this build must not touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// A newer build wrote it.
+    #[error(
+        "the ledger has format {found}, newer than {} that this build knows; use the build that wrote it",
+        Entry::FORMAT
+    )]
+    Newer {
+        /// The stored version.
+        found: u32,
+    },
+    /// It is too old to be read by this build.
+    #[error(
+        "the ledger has format {found}, older than {} that this build still reads; upgrade one version at a time",
+        Entry::OLDEST_FORMAT
+    )]
+    Older {
+        /// The stored version.
+        found: u32,
+    },
+}
+
+/// Whether this build may read and write a ledger of format `found`. Stores ask before they write anything.
+///
+/// # Errors
+///
+/// [`FormatError`] names the version and what to do.
+pub const fn check_format(found: u32) -> Result<(), FormatError> {
+    if found > Entry::FORMAT {
+        Err(FormatError::Newer { found })
+    } else if found < Entry::OLDEST_FORMAT {
+        Err(FormatError::Older { found })
+    } else {
+        Ok(())
+    }
+}

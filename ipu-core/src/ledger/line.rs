@@ -1,0 +1,552 @@
+//! The waiting line: who may go now, and what everybody else is told.
+//!
+//! One walk decides everything. The line is gone through in order of priority and ticket on a copy of the room: an entry
+//! that fits takes its place hypothetically, so a later one never gets what an earlier one could use now. Whoever does
+//! not fit is passed over by later ones at most [`LineRules::overtake_limit`] times, and then holds back everybody
+//! behind it who competes for the same room.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::{Capacity, SelectionOrder, Service, World};
+use crate::ledger::earliest::Horizon;
+use crate::ledger::entry::{Entry, EntryState, PlacedBy};
+use crate::ledger::quota::{QuotaUse, Quotas};
+use crate::partition::{IpuPlace, PartitionSpec};
+use crate::reason::Reason;
+use crate::units::{IpuCount, Timestamp};
+
+/// What the line goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LineRules {
+    /// How often later requests may go first before an entry holds them back. 16 lets small jobs use the gaps while a big
+    /// one waits, and bounds its wait by 16 admissions plus the time that those ahead run.
+    pub overtake_limit: u32,
+    /// Most entries in the line; what comes after is refused. 10,000 entries are about 5 MB of records.
+    pub length_limit: usize,
+    /// After this time a controller that refused is asked again even if it shows no change.
+    pub ask_again: Duration,
+    /// In which order controllers are tried.
+    pub order: SelectionOrder,
+    /// Quotas in force.
+    pub quotas: Quotas,
+}
+
+impl Default for LineRules {
+    fn default() -> Self {
+        Self {
+            overtake_limit: 16,
+            length_limit: 10_000,
+            ask_again: Duration::from_secs(30),
+            order: SelectionOrder::Serial,
+            quotas: Quotas::new(),
+        }
+    }
+}
+
+/// Something that a waiting entry waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Blocker {
+    /// Which partition, or which request further ahead in the line.
+    pub id: PartitionId,
+    /// Whose; none for a partition that the ledger does not know or nobody owns.
+    pub owner: Option<Owner>,
+    /// How large; none if that is not known.
+    pub size: Option<IpuCount>,
+    /// When it ends by its own word.
+    pub until: Option<Timestamp>,
+}
+
+/// What somebody in the line is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The place in the line, from 1.
+    pub position: u32,
+    /// Why it does not go now.
+    pub reason: Reason,
+    /// What would have to end.
+    pub blockers: Vec<Blocker>,
+    /// When it goes at the latest, if everybody ends when they said and nobody of higher priority comes. None if that
+    /// does not follow from what is declared.
+    pub earliest_fit: Option<Timestamp>,
+}
+
+/// What is left at one controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Room {
+    /// Free IPUs.
+    pub free: u32,
+    /// The size of the largest partition that fits.
+    pub largest_block: u32,
+    /// How many partitions of the size asked for fit side by side.
+    pub fits: u32,
+}
+
+/// What is left at each controller for partitions of `spec`, without regard to the line.
+pub(crate) fn room(
+    state: &LedgerState,
+    world: &World,
+    spec: &PartitionSpec,
+) -> Vec<(ControllerName, Result<Room, Reason>)> {
+    let left = overlays(state, world).into_iter().map(|overlay| {
+        let room = Room {
+            free: overlay.now.free(),
+            largest_block: overlay.now.largest_block(),
+            fits: overlay.now.fit_count(spec),
+        };
+        (overlay.name, Ok(room))
+    });
+    let silent = world.controllers.iter().filter_map(|view| {
+        let reason = view.listing.as_ref().err()?;
+        Some((view.name.clone(), Err(reason.clone())))
+    });
+    left.chain(silent).collect()
+}
+
+/// What the walk says of one entry of the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It may go now.
+    Go {
+        /// To which controller.
+        controller: ControllerName,
+        /// On which IPUs, as far as known; what is passed to the controller if `placed` says so.
+        places: Vec<IpuPlace>,
+        /// Who chooses the IPUs.
+        placed: PlacedBy,
+    },
+    /// It stays.
+    Stay(Waiting),
+}
+
+/// One controller's room during a walk.
+pub(crate) struct Overlay {
+    pub(crate) name: ControllerName,
+    /// With the holders and with those of the line who go.
+    now: Box<dyn Capacity>,
+    /// Those of the line who go.
+    going: Vec<PartitionId>,
+    /// The holders whom the ledger knows and who may end.
+    ending: Vec<PartitionId>,
+    fingerprint: u64,
+    /// Whether the controller has lost a partition that somebody may still be using.
+    lost_some: bool,
+    /// Refused sizes of the line so far.
+    refusals: Vec<Entry>,
+}
+
+/// Why an entry stays, as far as others are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Because {
+    /// It will fit once others end: later ones may pass it, within the limit.
+    NoRoom,
+    /// It cannot be helped by holding others back: a quota, no controller, too large.
+    Other,
+}
+
+pub(crate) struct Walk<'a> {
+    state: &'a LedgerState,
+    world: &'a World,
+    rules: &'a LineRules,
+    now: Timestamp,
+    overlays: Vec<Overlay>,
+    quotas: QuotaUse<'a>,
+    /// Those who may not be passed any more.
+    barriers: Vec<&'a Entry>,
+    /// Those ahead who go.
+    going: Vec<(&'a Entry, ControllerName)>,
+    /// Those ahead who stay for want of room.
+    pub(crate) staying: Vec<&'a Entry>,
+    position: u32,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(
+        state: &'a LedgerState,
+        world: &'a World,
+        rules: &'a LineRules,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            state,
+            world,
+            rules,
+            now,
+            overlays: overlays(state, world),
+            quotas: QuotaUse::new(&rules.quotas, state.entries()),
+            barriers: Vec::new(),
+            going: Vec::new(),
+            staying: Vec::new(),
+            position: 0,
+        }
+    }
+
+    /// The verdict on the next entry of the line.
+    pub(crate) fn step(&mut self, entry: &'a Entry) -> Verdict {
+        self.position = self.position.saturating_add(1);
+        if let Some((reason, holders)) = self.quotas.exceeded_by(entry) {
+            return self.stay(entry, Because::Other, reason, holders, None);
+        }
+        if let Some(barrier) = self.barriers.iter().find(|barrier| compete(barrier, entry)) {
+            let reason = held_back(
+                entry,
+                &format!(
+                    "{} was passed {} times and goes first now",
+                    named(barrier),
+                    barrier.passed_over
+                ),
+            );
+            let blockers = Vec::from([barrier.id.clone()]);
+            return self.stay(entry, Because::NoRoom, reason, blockers, None);
+        }
+        match self.find_room(entry) {
+            Ok((index, places)) => {
+                self.quotas.add(entry);
+                let overlay = &mut self.overlays[index];
+                overlay.going.push(entry.id.clone());
+                self.going.push((entry, overlay.name.clone()));
+                let explicit = !entry.pin.ipus.is_empty() || (overlay.lost_some && !places.is_empty());
+                Verdict::Go {
+                    controller: overlay.name.clone(),
+                    places,
+                    placed: if explicit {
+                        PlacedBy::Ledger
+                    } else {
+                        PlacedBy::Controller
+                    },
+                }
+            }
+            Err(why) => self.no_room(entry, why),
+        }
+    }
+
+    /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
+    fn find_room(
+        &mut self,
+        entry: &'a Entry,
+    ) -> Result<(usize, Vec<IpuPlace>), Vec<(ControllerName, Reason)>> {
+        let mut order: Vec<usize> = (0..self.overlays.len()).collect();
+        match self.rules.order {
+            SelectionOrder::Serial => {}
+            SelectionOrder::Tightest => order.sort_by_key(|i| self.overlays[*i].now.largest_block()),
+            SelectionOrder::MostFree => {
+                order.sort_by_key(|i| core::cmp::Reverse(self.overlays[*i].now.free()));
+            }
+        }
+        let mut why = Vec::new();
+        for index in order {
+            let overlay = &mut self.overlays[index];
+            if !allows(entry, &overlay.name) {
+                continue;
+            }
+            if let Some(reason) = overlay.refusal_of(entry, self.rules, self.now) {
+                why.push((overlay.name.clone(), reason));
+                continue;
+            }
+            match overlay.now.take(&entry.id, &entry.spec, &entry.pin.ipus) {
+                Ok(places) => return Ok((index, places)),
+                Err(reason) => why.push((overlay.name.clone(), reason)),
+            }
+        }
+        for view in &self.world.controllers {
+            if let (Err(reason), Service::Open) = (&view.listing, view.service)
+                && allows(entry, &view.name)
+            {
+                why.push((view.name.clone(), reason.clone()));
+            }
+        }
+        Err(why)
+    }
+
+    /// The verdict on an entry that no controller has room for.
+    fn no_room(&mut self, entry: &'a Entry, why: Vec<(ControllerName, Reason)>) -> Verdict {
+        // It would fit if those ahead did not go first: then they are the reason.
+        let alone = self.overlays.iter().find(|overlay| {
+            let refused =
+                |(name, reason): &(ControllerName, Reason)| *name == overlay.name && reason.code == REFUSED;
+            !why.iter().any(refused) && overlay.would_fit(entry, [&overlay.going])
+        });
+        if let Some(overlay) = alone {
+            let ahead: Vec<_> = self
+                .going
+                .iter()
+                .filter(|(_, controller)| *controller == overlay.name)
+                .map(|(entry, _)| *entry)
+                .collect();
+            let names: Vec<_> = ahead.iter().take(3).map(|entry| named(entry)).collect();
+            let reason = held_back(
+                entry,
+                &format!("the room at {} is kept for {}", overlay.name, names.join(", ")),
+            );
+            let blockers = ahead.iter().map(|entry| entry.id.clone()).collect();
+            let earliest = self.earliest(entry);
+            return self.stay(entry, Because::NoRoom, reason, blockers, earliest);
+        }
+        let hopeless = why
+            .iter()
+            .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNAVAILABLE));
+        let because = if hopeless || !self.overlays.iter().any(|overlay| overlay.can_help(entry)) {
+            Because::Other
+        } else {
+            Because::NoRoom
+        };
+        let blockers = self
+            .overlays
+            .iter()
+            .filter(|overlay| allows(entry, &overlay.name))
+            .map(|overlay| overlay.now.blockers(&entry.spec))
+            .filter(|blockers| !blockers.is_empty())
+            .min_by_key(Vec::len)
+            .unwrap_or_default();
+        let earliest = if because == Because::NoRoom {
+            self.earliest(entry)
+        } else {
+            None
+        };
+        let reason = self.combined(entry, why);
+        self.stay(entry, because, reason, blockers, earliest)
+    }
+
+    fn stay(
+        &mut self,
+        entry: &'a Entry,
+        because: Because,
+        reason: Reason,
+        blockers: Vec<PartitionId>,
+        earliest_fit: Option<Timestamp>,
+    ) -> Verdict {
+        if let EntryState::Waiting {
+            refused: Some(refused),
+        } = &entry.state
+            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == refused.controller)
+        {
+            overlay.refusals.push(entry.clone());
+        }
+        if because == Because::NoRoom {
+            self.staying.push(entry);
+            if entry.passed_over >= self.rules.overtake_limit {
+                self.barriers.push(entry);
+            }
+        }
+        let blockers = blockers.into_iter().map(|id| self.blocker(id)).collect();
+        Verdict::Stay(Waiting {
+            position: self.position,
+            reason: reason.with("position", self.position),
+            blockers,
+            earliest_fit,
+        })
+    }
+
+    fn blocker(&self, id: PartitionId) -> Blocker {
+        let entry = self.state.get(&id);
+        let size = entry
+            .map(|entry| entry.spec.size)
+            .or_else(|| self.world.find(&id).map(|(_, partition)| partition.spec.size));
+        Blocker {
+            owner: entry.and_then(|entry| entry.owner.clone()),
+            size,
+            until: entry.and_then(|entry| entry.until(self.now)),
+            id,
+        }
+    }
+
+    /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
+    /// IPUs, the largest block of all, and the words of each.
+    fn combined(&self, entry: &Entry, why: Vec<(ControllerName, Reason)>) -> Reason {
+        let open = || {
+            self.overlays
+                .iter()
+                .filter(|overlay| allows(entry, &overlay.name))
+        };
+        let free = open().fold(0_u64, |sum, overlay| sum + u64::from(overlay.now.free()));
+        let largest = open()
+            .map(|overlay| overlay.now.largest_block())
+            .max()
+            .unwrap_or(0);
+        // What others can end comes before what nobody can.
+        let nearest = why
+            .iter()
+            .min_by_key(|(name, reason)| {
+                let rank = match &*reason.code {
+                    TOO_LARGE => 2,
+                    UNAVAILABLE => 1,
+                    _ => 0,
+                };
+                let block = open()
+                    .find(|o| o.name == *name)
+                    .map_or(0, |o| o.now.largest_block());
+                (rank, core::cmp::Reverse(block))
+            })
+            .map(|(_, reason)| reason.clone());
+        let Some(mut reason) = nearest else {
+            let message = match &entry.pin.controller {
+                Some(name) => format!("controller {name} is not configured"),
+                None => String::from("no controller is configured"),
+            };
+            return Reason::new(UNAVAILABLE, message).with("size", entry.size());
+        };
+        if why.len() > 1 {
+            let all: Vec<_> = why
+                .iter()
+                .map(|(name, reason)| format!("{name}: {}", reason.message))
+                .collect();
+            reason.message = all.join("; ");
+        }
+        reason
+            .with("free", free)
+            .with("largestBlock", largest)
+            .with("size", entry.size())
+    }
+
+    /// When `entry` goes at the latest, by what those who hold and those ahead declare.
+    fn earliest(&self, entry: &Entry) -> Option<Timestamp> {
+        let mut horizon = Horizon::new(self.now);
+        for overlay in &self.overlays {
+            horizon.add_room(&overlay.name, overlay.now.fork());
+        }
+        for holder in self.state.entries().filter(|holder| holder.state.holds()) {
+            if let (Some(controller), Some(end)) = (&holder.controller, holder.until(self.now)) {
+                horizon.add_end(end, controller, &holder.id);
+            }
+        }
+        for (ahead, controller) in &self.going {
+            if let Some(runtime) = ahead.max_runtime {
+                horizon.add_end(self.now.plus(runtime), controller, &ahead.id);
+            }
+        }
+        horizon.first_fit(&self.staying, entry, allows)
+    }
+}
+
+impl Overlay {
+    /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
+    fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
+        let of = |waiting: &Entry| match &waiting.state {
+            EntryState::Waiting {
+                refused: Some(refused),
+            } if refused.controller == self.name
+                && refused.fingerprint == self.fingerprint
+                && now.since(refused.at) < rules.ask_again =>
+            {
+                Some(refused.words.clone())
+            }
+            _ => None,
+        };
+        let words = of(entry).or_else(|| {
+            let covers = |ahead: &&Entry| {
+                ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
+            };
+            self.refusals.iter().filter(covers).find_map(of)
+        })?;
+        Some(Reason::new(
+            REFUSED,
+            format!("controller {} says: {words}", self.name),
+        ))
+    }
+
+    /// Whether `entry` would fit here without those of `without`; not, if those are none.
+    fn would_fit<const N: usize>(&self, entry: &Entry, without: [&Vec<PartitionId>; N]) -> bool {
+        if !allows(entry, &self.name) || without.iter().all(|ids| ids.is_empty()) {
+            return false;
+        }
+        let mut room = self.now.fork();
+        without.into_iter().flatten().for_each(|id| room.give(id));
+        room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+    }
+
+    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever.
+    fn can_help(&self, entry: &Entry) -> bool {
+        self.would_fit(entry, [&self.going, &self.ending])
+    }
+}
+
+/// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
+fn overlays(state: &LedgerState, world: &World) -> Vec<Overlay> {
+    let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
+    for entry in state.entries().filter(|entry| entry.state.holds()) {
+        if let Some(controller) = &entry.controller {
+            held.entry(controller).or_default().push(entry);
+        }
+    }
+    let mut overlays = Vec::new();
+    for view in &world.controllers {
+        let (Ok(listing), Service::Open) = (&view.listing, view.service) else {
+            continue;
+        };
+        let mut room = listing.capacity().fork();
+        let mut lost_some = false;
+        let holders = held.remove(&view.name).unwrap_or_default();
+        let ending = holders
+            .iter()
+            .filter(|entry| !matches!(entry.state, EntryState::Quarantined))
+            .map(|entry| entry.id.clone())
+            .collect();
+        // Those whose places are known first, so that the others are not put there.
+        let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+            holders.into_iter().partition(|entry| !entry.places.is_empty());
+        for entry in known.into_iter().chain(unknown) {
+            if !room.has(&entry.id) {
+                lost_some |= matches!(entry.state, EntryState::Failed { .. });
+                if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+                    // What the ledger believes of the place is out of date; any place counts then.
+                    let _ = room.take(&entry.id, &entry.spec, &[]);
+                }
+            }
+        }
+        overlays.push(Overlay {
+            name: view.name.clone(),
+            now: room,
+            going: Vec::new(),
+            ending,
+            fingerprint: listing.fingerprint(),
+            lost_some,
+            refusals: Vec::new(),
+        });
+    }
+    overlays
+}
+
+pub(crate) const TOO_LARGE: &str = "TooLarge";
+pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
+const REFUSED: &str = "ControllerRefused";
+
+fn held_back(entry: &Entry, message: &str) -> Reason {
+    Reason::new("HeldBackForEarlier", message).with("size", entry.size())
+}
+
+/// Whether `entry` may go to the controller `name`.
+pub(crate) fn allows(entry: &Entry, name: &ControllerName) -> bool {
+    entry.pin.controller.as_ref().is_none_or(|pinned| pinned == name)
+}
+
+/// Whether two entries can want the same room.
+pub(crate) fn compete(one: &Entry, other: &Entry) -> bool {
+    fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+        one.zip(other).is_none_or(|(one, other)| one == other)
+    }
+    meet(one.spec.allocation.as_ref(), other.spec.allocation.as_ref())
+        && meet(one.pin.controller.as_ref(), other.pin.controller.as_ref())
+}
+
+fn named(entry: &Entry) -> String {
+    match &entry.owner {
+        Some(owner) => format!("{owner} ({} IPUs)", entry.size()),
+        None => format!("{} ({} IPUs)", entry.id, entry.size()),
+    }
+}

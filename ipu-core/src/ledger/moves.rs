@@ -1,0 +1,631 @@
+//! The transitions of one entry. Each is safe to repeat: what is already so changes nothing.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::World;
+use crate::ledger::entry::{
+    Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Refused, Request, same_make,
+};
+use crate::ledger::line::{LineRules, Verdict, Waiting, Walk, compete};
+use crate::partition::PartitionSpec;
+use crate::units::Timestamp;
+
+/// An answer together with what has to be committed for it to be true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Step<T> {
+    /// The answer.
+    pub outcome: T,
+    /// To be committed in one write. Empty if nothing changes.
+    pub changes: Vec<Change>,
+}
+
+impl<T> Step<T> {
+    const fn nothing(outcome: T) -> Self {
+        Self {
+            outcome,
+            changes: Vec::new(),
+        }
+    }
+
+    fn put(entry: &Entry, outcome: T) -> Self {
+        Self {
+            outcome,
+            changes: Vec::from([Change::Put(entry.clone())]),
+        }
+    }
+
+    fn remove(id: &PartitionId, outcome: T) -> Self {
+        Self {
+            outcome,
+            changes: Vec::from([Change::Remove(id.clone())]),
+        }
+    }
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Admission {
+    /// The owner has it (active or failed), for this attempt.
+    Held(Entry),
+    /// The controller has to be asked, or asked how far it is.
+    Drive(Entry),
+    /// It waits in the line.
+    Stay(Waiting),
+    /// It does not fit and did not want to wait: nothing is recorded.
+    Refused(Waiting),
+    /// It is being given back; ask again when it is gone.
+    Leaving(Entry),
+}
+
+/// What a release comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Release {
+    /// There is nothing to give back.
+    Nothing,
+    /// It left the line.
+    LeftLine,
+    /// The controller has to be asked to remove it.
+    Drive(Entry),
+}
+
+/// Why the ledger does not do what it is asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Illegal {
+    /// The id is somebody else's.
+    #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("nobody known"), alloc::string::ToString::to_string))]
+    NotTheOwner {
+        /// Which partition.
+        id: PartitionId,
+        /// Whose it is; none if it is quarantined.
+        owner: Option<Owner>,
+        /// Which instance of that owner.
+        instance: u32,
+    },
+    /// The controller has a partition of that id which the ledger did not make for this owner.
+    #[error(
+        "controller {controller} has a partition {id} of {found} IPUs that was not made for this request"
+    )]
+    Foreign {
+        /// Which partition.
+        id: PartitionId,
+        /// Where.
+        controller: ControllerName,
+        /// Its size.
+        found: u32,
+    },
+    /// The owner asked for something else under this id before.
+    #[error("partition {id} was asked for with other properties ({} IPUs, {} GCDs) before; release it first", recorded.size, recorded.gcds)]
+    OtherSpec {
+        /// Which partition.
+        id: PartitionId,
+        /// What was asked for.
+        recorded: alloc::boxed::Box<PartitionSpec>,
+    },
+    /// A newer attempt has asked already.
+    #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} asked already")]
+    StaleAttempt {
+        /// Which partition.
+        id: PartitionId,
+        /// The attempt of the request.
+        asked: u32,
+        /// The attempt in the ledger.
+        recorded: u32,
+    },
+    /// The line is full.
+    #[error("the waiting line is full with {limit} requests")]
+    LineFull {
+        /// How many it takes.
+        limit: usize,
+    },
+    /// The entry has moved on, so that the fact no longer applies to it.
+    #[error("partition {id} is {state} and cannot become {wanted}")]
+    Moved {
+        /// Which partition.
+        id: PartitionId,
+        /// Its state; `gone` if there is no entry.
+        state: &'static str,
+        /// What it was to become.
+        wanted: &'static str,
+    },
+    /// A call that somebody made may still be under way.
+    #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]
+    Unsettled {
+        /// Which partition.
+        id: PartitionId,
+        /// Until when.
+        until: Timestamp,
+    },
+}
+
+/// When a call is made: now, and how long at most until its effect is there or never comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallWindow {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// How long after it the effect of a call may still come.
+    pub settle: Duration,
+}
+
+impl CallWindow {
+    fn fence(self) -> Timestamp {
+        self.now.plus(self.settle)
+    }
+}
+
+impl LedgerState {
+    /// A request: records it, and lets it go if its turn has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old or the line is full.
+    pub fn request(
+        &self,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Result<Step<Admission>, Illegal> {
+        let Some(entry) = self.get(&request.id) else {
+            return self.first_request(request, world, rules, window);
+        };
+        let claims =
+            matches!(entry.state, EntryState::Quarantined) && entry.owner.is_none() && request.is_derived();
+        if !claims {
+            check_owner(entry, &request.owner, request.instance)?;
+        }
+        if !same_make(&request.spec, &entry.spec) {
+            return Err(Illegal::OtherSpec {
+                id: request.id.clone(),
+                recorded: alloc::boxed::Box::new(entry.spec.clone()),
+            });
+        }
+        check_attempt(entry, request.attempt)?;
+        Ok(self.repeated_request(entry, request, world, rules, window))
+    }
+
+    /// A request for an id without an entry.
+    fn first_request(
+        &self,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Result<Step<Admission>, Illegal> {
+        let mut entry = Entry::waiting(request, self.next_ticket(), window.now);
+        if let Some((controller, partition)) = world.find(&request.id) {
+            if !request.is_derived() || !entry.matches(&partition.spec) {
+                return Err(Illegal::Foreign {
+                    id: request.id.clone(),
+                    controller: controller.clone(),
+                    found: partition.spec.size.get(),
+                });
+            }
+            // The ledger was lost; nobody knows what the partition was used for.
+            entry.places.clone_from(&partition.ipus);
+            let entry = entry.asked(controller, Operation::Reset, window);
+            return Ok(Step::put(&entry, Admission::Drive(entry.clone())));
+        }
+        if self.line().len() >= rules.length_limit {
+            return Err(Illegal::LineFull {
+                limit: rules.length_limit,
+            });
+        }
+        Ok(self.admit(entry, request.line, world, rules, window))
+    }
+
+    /// A request of the owner for an id that has an entry.
+    fn repeated_request(
+        &self,
+        recorded: &Entry,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Step<Admission> {
+        let mut entry = recorded.clone();
+        entry.attempt = request.attempt;
+        entry.holder.clone_from(&request.holder);
+        let newer = request.attempt > recorded.attempt;
+        match &recorded.state {
+            EntryState::Waiting { .. } => self.admit(entry, request.line, world, rules, window),
+            EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
+            EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
+            EntryState::Active | EntryState::Failed { .. } if !newer => {
+                changed(recorded, entry, Admission::Held)
+            }
+            EntryState::Orphaned if !newer => {
+                let entry = entry.turned(EntryState::Active, window.now);
+                Step::put(&entry, Admission::Held(entry.clone()))
+            }
+            EntryState::Active
+            | EntryState::Failed { .. }
+            | EntryState::Orphaned
+            | EntryState::Quarantined => {
+                entry.owner = Some(request.owner.clone());
+                entry.instance = request.instance;
+                let Some(controller) = recorded.controller.clone() else {
+                    // Only a damaged ledger holds something nowhere.
+                    return self.admit(entry, request.line, world, rules, window);
+                };
+                let entry = entry.asked(&controller, Operation::Reset, window);
+                Step::put(&entry, Admission::Drive(entry.clone()))
+            }
+        }
+    }
+
+    /// Walks the line up to `entry`, which may be new, and lets it go if its turn has come.
+    fn admit(
+        &self,
+        entry: Entry,
+        policy: LinePolicy,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Step<Admission> {
+        let mut line = self.line();
+        line.retain(|other| other.id != entry.id);
+        let at = line.partition_point(|other| super::line_order(other) < super::line_order(&entry));
+        let mut walk = Walk::new(self, world, rules, window.now);
+        for ahead in &line[..at] {
+            let _ = walk.step(ahead);
+        }
+        match walk.step(&entry) {
+            Verdict::Go {
+                controller,
+                places,
+                placed,
+            } => {
+                let passed: Vec<_> = walk
+                    .staying
+                    .iter()
+                    .filter(|other| compete(other, &entry))
+                    .collect();
+                let mut changes: Vec<Change> = passed
+                    .into_iter()
+                    .map(|other| Change::Put(other.passed()))
+                    .collect();
+                let mut going = entry.clone();
+                going.placed = placed;
+                going.places = if placed == PlacedBy::Ledger {
+                    places
+                } else {
+                    Vec::new()
+                };
+                let going = going.asked(&controller, Operation::Create, window);
+                changes.push(Change::Put(going.clone()));
+                Step {
+                    outcome: Admission::Drive(going),
+                    changes,
+                }
+            }
+            Verdict::Stay(waiting) => match (self.get(&entry.id), policy) {
+                (None, LinePolicy::Refuse) => Step::nothing(Admission::Refused(waiting)),
+                (Some(recorded), _) if *recorded == entry => Step::nothing(Admission::Stay(waiting)),
+                (Some(_), _) | (None, LinePolicy::Wait) => Step::put(&entry, Admission::Stay(waiting)),
+            },
+        }
+    }
+
+    /// The owner wants the partition reset for `attempt`, also if it is fresh for it already. One that is being made or
+    /// reset just now is fresh anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal`] if it is somebody else's, the attempt is old, or there is nothing to reset.
+    pub fn reset(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: u32,
+        window: CallWindow,
+    ) -> Result<Step<Entry>, Illegal> {
+        let recorded = self.expect(id, "reset")?;
+        check_owner(recorded, owner, recorded.instance)?;
+        check_attempt(recorded, attempt)?;
+        let mut entry = recorded.clone();
+        entry.attempt = attempt;
+        match (&recorded.state, &recorded.controller) {
+            (EntryState::Intent { .. }, _) => Ok(changed(recorded, entry, |entry| entry)),
+            (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(controller)) => {
+                let entry = entry.asked(controller, Operation::Reset, window);
+                Ok(Step::put(&entry, entry.clone()))
+            }
+            _ => Err(moved(recorded, "reset")),
+        }
+    }
+
+    /// Before a driver makes a call for an entry that another driver recorded: moves the fence on, so that everybody
+    /// knows that a call may be under way.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if no call is to be made for the entry any more.
+    pub fn take_up(&self, id: &PartitionId, window: CallWindow) -> Result<Step<Entry>, Illegal> {
+        let mut entry = self.expect(id, "taken up")?.clone();
+        entry.leave_calls_behind(None);
+        entry.unsettled = entry.unsettled.filter(|until| *until > window.now);
+        match &mut entry.state {
+            EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
+                // Later than before in any case, so that a fence tells who recorded it.
+                *fence = window.fence().max(fence.plus(Duration::from_millis(1)));
+            }
+            _ => return Err(moved(&entry, "taken up")),
+        }
+        Ok(Step::put(&entry, entry.clone()))
+    }
+
+    /// The partition existed before the call that was to make it: nobody knows what it was used for, so it is reset.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the entry is no intent any more.
+    pub fn reset_instead(&self, id: &PartitionId) -> Result<Step<Entry>, Illegal> {
+        let mut entry = self.expect(id, "reset")?.clone();
+        match &mut entry.state {
+            EntryState::Intent { operation, .. } => *operation = Operation::Reset,
+            _ => return Err(moved(&entry, "reset")),
+        }
+        Ok(Step::put(&entry, entry.clone()))
+    }
+
+    /// The controller says that the partition is ready for `attempt`. `answered` is the fence of the intent if the caller
+    /// made its call and had the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt.
+    pub fn ready(
+        &self,
+        id: &PartitionId,
+        attempt: u32,
+        answered: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Step<Entry>, Illegal> {
+        let entry = self.expect(id, "active")?;
+        match &entry.state {
+            EntryState::Intent { .. } | EntryState::Failed { .. } if entry.attempt == attempt => {
+                let mut left = entry.clone();
+                left.leave_calls_behind(answered);
+                let entry = left.turned(EntryState::Active, now);
+                Ok(Step::put(&entry, entry.clone()))
+            }
+            EntryState::Active if entry.attempt == attempt => Ok(Step::nothing(entry.clone())),
+            _ => Err(moved(entry, "active")),
+        }
+    }
+
+    /// The controller says that the partition is in error, or (for one that was ready) does not know it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the entry holds nothing any more, or is to be made ready for another attempt.
+    pub fn broken(
+        &self,
+        id: &PartitionId,
+        attempt: u32,
+        answered: Option<Timestamp>,
+        errors: Vec<String>,
+        now: Timestamp,
+    ) -> Result<Step<Entry>, Illegal> {
+        let entry = self.expect(id, "failed")?;
+        match &entry.state {
+            EntryState::Intent { .. } | EntryState::Active if entry.attempt == attempt => {
+                let mut left = entry.clone();
+                left.leave_calls_behind(answered);
+                let entry = left.turned(EntryState::Failed { errors }, now);
+                Ok(Step::put(&entry, entry.clone()))
+            }
+            EntryState::Failed { .. } if entry.attempt == attempt => Ok(Step::nothing(entry.clone())),
+            _ => Err(moved(entry, "failed")),
+        }
+    }
+
+    /// The controller answered that it has no room, and no other call is under way: the entry goes back to its place in
+    /// the line. `fence` is that of the intent for which the call was made.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    pub fn no_room(
+        &self,
+        id: &PartitionId,
+        fence: Timestamp,
+        refused: Refused,
+        now: Timestamp,
+    ) -> Result<Step<()>, Illegal> {
+        let entry = self.answered_create(id, fence, "waiting")?;
+        let mut entry = entry.turned(
+            EntryState::Waiting {
+                refused: Some(refused),
+            },
+            now,
+        );
+        entry.controller = None;
+        entry.held_since = None;
+        entry.placed = PlacedBy::Controller;
+        entry.places.clear();
+        Ok(Step::put(&entry, ()))
+    }
+
+    /// The controller answered that it never makes such a partition: the entry is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    pub fn refused(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<()>, Illegal> {
+        self.answered_create(id, fence, "refused")?;
+        Ok(Step::remove(id, ()))
+    }
+
+    /// The owner gives the partition back, or leaves the line. `answered` is the fence of the intent if the caller made
+    /// its call and had the answer: then nothing of the intent can be under way any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::NotTheOwner`] if it is somebody else's.
+    pub fn release(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        answered: Option<Timestamp>,
+        window: CallWindow,
+    ) -> Result<Step<Release>, Illegal> {
+        let Some(entry) = self.get(id) else {
+            return Ok(Step::nothing(Release::Nothing));
+        };
+        check_owner(entry, owner, entry.instance)?;
+        Ok(entry.released(answered, window))
+    }
+
+    /// A person orders the removal of a quarantined partition.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if it is not quarantined.
+    pub fn release_quarantined(
+        &self,
+        id: &PartitionId,
+        window: CallWindow,
+    ) -> Result<Step<Release>, Illegal> {
+        let entry = self.expect(id, "released")?;
+        match &entry.state {
+            EntryState::Quarantined | EntryState::Releasing { .. } => Ok(entry.released(None, window)),
+            _ => Err(moved(entry, "released")),
+        }
+    }
+
+    /// The controller says that it does not know the partition (any more). `answered` is the fence of the release if the
+    /// caller made its calls and had their answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Unsettled`] while a call may be under way, [`Illegal::Moved`] if it is not being released.
+    pub fn gone(
+        &self,
+        id: &PartitionId,
+        answered: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Step<()>, Illegal> {
+        let Some(entry) = self.get(id) else {
+            return Ok(Step::nothing(()));
+        };
+        let EntryState::Releasing { fence } = &entry.state else {
+            return Err(moved(entry, "gone"));
+        };
+        let own = (answered != Some(*fence)).then_some(*fence);
+        match own.max(entry.unsettled) {
+            Some(until) if now < until => Err(Illegal::Unsettled {
+                id: id.clone(),
+                until,
+            }),
+            _ => Ok(Step::remove(id, ())),
+        }
+    }
+
+    fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, Illegal> {
+        self.get(id).ok_or_else(|| Illegal::Moved {
+            id: id.clone(),
+            state: "gone",
+            wanted,
+        })
+    }
+
+    fn answered_create(
+        &self,
+        id: &PartitionId,
+        fence: Timestamp,
+        wanted: &'static str,
+    ) -> Result<&Entry, Illegal> {
+        let entry = self.expect(id, wanted)?;
+        match &entry.state {
+            EntryState::Intent { fence: current, .. } if *current == fence => Ok(entry),
+            _ => Err(moved(entry, wanted)),
+        }
+    }
+}
+
+impl Entry {
+    /// The same entry as an intent at `controller`.
+    fn asked(&self, controller: &ControllerName, operation: Operation, window: CallWindow) -> Self {
+        let fence = window.fence();
+        let mut entry = self.turned(EntryState::Intent { operation, fence }, window.now);
+        entry.controller = Some(controller.clone());
+        entry.held_since = entry.held_since.or(Some(window.now));
+        entry
+    }
+
+    /// The same entry, once more passed over.
+    fn passed(&self) -> Self {
+        let mut entry = self.clone();
+        entry.passed_over = entry.passed_over.saturating_add(1);
+        entry
+    }
+
+    /// What giving this entry back comes to.
+    pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Step<Release> {
+        match &self.state {
+            EntryState::Waiting { .. } => return Step::remove(&self.id, Release::LeftLine),
+            EntryState::Releasing { .. } => return Step::nothing(Release::Drive(self.clone())),
+            EntryState::Intent { .. }
+            | EntryState::Active
+            | EntryState::Failed { .. }
+            | EntryState::Orphaned
+            | EntryState::Quarantined => {}
+        }
+        let mut left = self.clone();
+        left.leave_calls_behind(answered);
+        let entry = left.turned(
+            EntryState::Releasing {
+                fence: window.fence(),
+            },
+            window.now,
+        );
+        Step::put(&entry, Release::Drive(entry.clone()))
+    }
+}
+
+fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {
+    if entry.owner.as_ref() == Some(owner) && entry.instance == instance {
+        return Ok(());
+    }
+    Err(Illegal::NotTheOwner {
+        id: entry.id.clone(),
+        owner: entry.owner.clone(),
+        instance: entry.instance,
+    })
+}
+
+fn check_attempt(entry: &Entry, asked: u32) -> Result<(), Illegal> {
+    if asked >= entry.attempt {
+        return Ok(());
+    }
+    Err(Illegal::StaleAttempt {
+        id: entry.id.clone(),
+        asked,
+        recorded: entry.attempt,
+    })
+}
+
+fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Step<T> {
+    if *recorded == entry {
+        Step::nothing(outcome(entry))
+    } else {
+        Step::put(&entry, outcome(entry.clone()))
+    }
+}
+
+fn moved(entry: &Entry, wanted: &'static str) -> Illegal {
+    Illegal::Moved {
+        id: entry.id.clone(),
+        state: entry.state.label(),
+        wanted,
+    }
+}

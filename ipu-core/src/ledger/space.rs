@@ -1,0 +1,106 @@
+//! The room of a controller whose hardware is known: an [`Inventory`].
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::ids::{ClusterId, PartitionId};
+use crate::inventory::{Block, Inventory};
+use crate::ledger::capacity::Capacity;
+use crate::partition::{IpuPlace, PartitionSpec};
+use crate::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
+use crate::reason::Reason;
+use crate::topology::{IpuAddress, Topology};
+use crate::units::IpuCount;
+
+/// An inventory as the ledger uses it. What is placed hypothetically goes by first fit: the lowest free block.
+#[derive(Clone, Debug)]
+pub struct Space(Inventory);
+
+impl Space {
+    /// The room of `inventory`.
+    #[must_use]
+    pub const fn new(inventory: Inventory) -> Self {
+        Self(inventory)
+    }
+}
+
+impl Capacity for Space {
+    fn fork(&self) -> Box<dyn Capacity> {
+        Box::new(self.clone())
+    }
+
+    fn free(&self) -> u32 {
+        self.0.free()
+    }
+
+    fn largest_block(&self) -> u32 {
+        self.0.largest_block().map_or(0, IpuCount::get)
+    }
+
+    fn has(&self, id: &PartitionId) -> bool {
+        self.0.block_of(id).is_some()
+    }
+
+    fn take(
+        &mut self,
+        id: &PartitionId,
+        spec: &PartitionSpec,
+        places: &[IpuPlace],
+    ) -> Result<Vec<IpuPlace>, Reason> {
+        let topology = self.0.topology();
+        let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
+        let pinned;
+        let policy: &dyn PlacementPolicy = if places.is_empty() {
+            &FirstFit
+        } else {
+            let unknown = || Reason::new("UnknownIpus", format!("some of the {} IPUs asked for are not there", places.len()));
+            let ipus = addresses(topology, spec, places).ok_or_else(unknown)?;
+            pinned = Pinned::to(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
+            &pinned
+        };
+        let block = match place(&self.0, &request, policy) {
+            Placement::Fits(block) => block,
+            Placement::Impossible(why) => return Err(why.into()),
+        };
+        let taken = named(topology, &block);
+        match self.0.occupy(id.clone(), block) {
+            Ok(()) => Ok(taken),
+            Err(error) => Err(Reason::new("Conflict", format!("{error}"))),
+        }
+    }
+
+    fn give(&mut self, id: &PartitionId) {
+        // Nothing to give is fine: the ledger gives back whatever might have a place.
+        let _ = self.0.vacate(id);
+    }
+
+    fn fit_count(&self, spec: &PartitionSpec) -> u32 {
+        self.0.fit_count(spec.size, spec.allocation.as_ref())
+    }
+
+    fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId> {
+        self.0
+            .blockers_for(spec.size, spec.allocation.as_ref())
+            .map_or_else(Vec::new, |blockers| blockers.holders)
+    }
+}
+
+/// The addresses of `places` in the cluster of the allocation, else in the first cluster that has all of them.
+fn addresses(topology: &Topology, spec: &PartitionSpec, places: &[IpuPlace]) -> Option<Vec<IpuAddress>> {
+    let all_in = |cluster: &ClusterId| -> Option<Vec<IpuAddress>> {
+        places.iter().map(|place| topology.address(cluster, *place)).collect()
+    };
+    match spec.allocation.as_ref().and_then(|id| topology.allocation(id)) {
+        Some(allocation) => all_in(&allocation.cluster),
+        None => topology.clusters().iter().find_map(|cluster| all_in(&cluster.id)),
+    }
+}
+
+/// The IPUs of a block as the controller names them.
+fn named(topology: &Topology, block: &Block) -> Vec<IpuPlace> {
+    block
+        .addresses()
+        .filter_map(|address| topology.place(address).map(|(_, place)| place))
+        .collect()
+}

@@ -1,0 +1,1 @@
+//! Properties and cases of the ledger.
