@@ -28,6 +28,7 @@ pub(crate) mod space;
 mod tests;
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::ids::{ControllerName, PartitionId};
@@ -41,7 +42,7 @@ use crate::units::Timestamp;
 /// All entries of the ledger at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerState {
-    entries: BTreeMap<PartitionId, Entry>,
+    entries: BTreeMap<PartitionId, Arc<Entry>>,
 }
 
 impl LedgerState {
@@ -51,7 +52,7 @@ impl LedgerState {
         Self {
             entries: entries
                 .into_iter()
-                .map(|entry| (entry.id.clone(), entry))
+                .map(|entry| (entry.id.clone(), Arc::new(entry)))
                 .collect(),
         }
     }
@@ -59,19 +60,19 @@ impl LedgerState {
     /// The entry of `id`.
     #[must_use]
     pub fn get(&self, id: &PartitionId) -> Option<&Entry> {
-        self.entries.get(id)
+        self.entries.get(id).map(|entry| &**entry)
     }
 
     /// All entries, by id.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+        self.entries.values().map(|entry| &**entry)
     }
 
     /// Takes over a change that was or will be committed.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(entry) => {
-                self.entries.insert(entry.id.clone(), entry.clone());
+                self.entries.insert(entry.id.clone(), Arc::clone(entry));
             }
             Change::Remove(id) => {
                 self.entries.remove(id);

@@ -1,1 +1,51 @@
-//! See the crate description.
+//! The crash-safe driver of IPU partitions.
+//!
+//! A [`Ledger`] records in a [`LedgerStore`] who holds which partition and who waits, and drives V-IPU controllers by it.
+//! The rules are pure and live in `ipu-core`; this crate makes what they decide durable, calls, and records what came of
+//! it. Daemons, the command line and other people's schedulers all drive partitions through this one crate.
+//!
+//! # What it promises
+//!
+//! - No partition is handed to two owners, whatever dies when: the intent is durable before the controller is called, and
+//!   every write is a compare-and-swap.
+//! - None is lost: an entry is only forgotten when the controller does not know the partition and no call for it can be
+//!   under way. [`Ledger::repair`] finishes what was begun and finds what nobody owns.
+//! - Whoever waits is told why, behind whom, and until when if that follows from what others declared.
+//!
+//! # The life of a request
+//!
+//! [`Ledger::ensure_active`] puts it into the line, waits, and answers a [`Grant`]; [`Ledger::ensure`] is one step of that
+//! for callers with a loop of their own. [`Ledger::release`] gives the partition back. [`Ledger::repair`] is to be called on
+//! start and now and then, with a [`Liveness`] that tells who is alive.
+//!
+//! # Features
+//!
+//! - `sqlite` (default): `SqliteStore`, a ledger in one file that several processes of a host share.
+
+mod answer;
+mod calls;
+mod codec;
+mod commit;
+mod drive;
+mod error;
+mod ledger;
+mod liveness;
+mod options;
+mod repair;
+mod store;
+mod views;
+
+pub use answer::{Answer, Grant, Pending, Released, RepairReport};
+pub use codec::{DecodeError, decode, encode};
+pub use error::LedgerError;
+pub use ledger::{Ledger, request_of};
+pub use liveness::Liveness;
+pub use options::{Clock, LedgerOptions};
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
+pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
+
+pub use ipu_core::{
+    Change, Entry, EntryState, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota,
+    QuotaSubject, Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
+};

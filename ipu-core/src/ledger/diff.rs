@@ -21,6 +21,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -243,7 +244,7 @@ impl LedgerState {
         let Some(entry) = self.get(action.id()) else {
             return self.record_unknown(action, world, owners, now);
         };
-        let put = |entry: Entry| Vec::from([Change::Put(entry)]);
+        let put = |entry: Entry| Vec::from([Change::Put(Arc::new(entry))]);
         match (action, &entry.state) {
             (Action::Adopt { controller, .. }, EntryState::Quarantined) => world
                 .find(&entry.id)
@@ -294,7 +295,10 @@ impl LedgerState {
             }
             _ => None,
         };
-        entry.map(Change::Put).into_iter().collect()
+        entry
+            .map(|entry| Change::Put(Arc::new(entry)))
+            .into_iter()
+            .collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the ledger remembers of one partition or of one request for a partition, and what a request says.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -417,13 +418,12 @@ pub(crate) fn same_make(asked: &PartitionSpec, found: &PartitionSpec) -> bool {
         && (asked.allocation.is_none() || asked.allocation == found.allocation)
 }
 
-/// One change of the ledger: what a store has to write.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
+/// One change of the ledger: what a store has to write. Not `non_exhaustive`: a store that does not know of a kind of
+/// change must not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This entry is new or replaces the one of the same id.
-    Put(Entry),
+    Put(Arc<Entry>),
     /// The entry is gone.
     Remove(PartitionId),
 }
@@ -431,7 +431,7 @@ pub enum Change {
 impl Change {
     /// The id that it is about.
     #[must_use]
-    pub const fn id(&self) -> &PartitionId {
+    pub fn id(&self) -> &PartitionId {
         match self {
             Self::Put(entry) => &entry.id,
             Self::Remove(id) => id,

@@ -151,6 +151,9 @@ pub(crate) struct Overlay {
     refusals: Vec<Entry>,
 }
 
+/// What each controller says.
+type Why = Vec<(ControllerName, Reason)>;
+
 /// Why an entry stays, as far as others are concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Because {
@@ -237,10 +240,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
-    fn find_room(
-        &mut self,
-        entry: &'a Entry,
-    ) -> Result<(usize, Vec<IpuPlace>), Vec<(ControllerName, Reason)>> {
+    fn find_room(&mut self, entry: &'a Entry) -> Result<(usize, Vec<IpuPlace>), Why> {
         let mut order: Vec<usize> = (0..self.overlays.len()).collect();
         match self.rules.order {
             SelectionOrder::Serial => {}
@@ -275,7 +275,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The verdict on an entry that no controller has room for.
-    fn no_room(&mut self, entry: &'a Entry, why: Vec<(ControllerName, Reason)>) -> Verdict {
+    fn no_room(&mut self, entry: &'a Entry, why: Why) -> Verdict {
         // It would fit if those ahead did not go first: then they are the reason.
         let alone = self.overlays.iter().find(|overlay| {
             let refused =
@@ -368,7 +368,7 @@ impl<'a> Walk<'a> {
 
     /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
     /// IPUs, the largest block of all, and the words of each.
-    fn combined(&self, entry: &Entry, why: Vec<(ControllerName, Reason)>) -> Reason {
+    fn combined(&self, entry: &Entry, why: Why) -> Reason {
         let open = || {
             self.overlays
                 .iter()

@@ -1,6 +1,8 @@
 //! The transitions of one entry. Each is safe to repeat: what is already so changes nothing.
 
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -35,7 +37,7 @@ impl<T> Step<T> {
     fn put(entry: &Entry, outcome: T) -> Self {
         Self {
             outcome,
-            changes: Vec::from([Change::Put(entry.clone())]),
+            changes: Vec::from([Change::Put(Arc::new(entry.clone()))]),
         }
     }
 
@@ -72,7 +74,7 @@ pub enum Release {
     /// It left the line.
     LeftLine,
     /// The controller has to be asked to remove it.
-    Drive(Entry),
+    Drive(Box<Entry>),
 }
 
 /// Why the ledger does not do what it is asked to.
@@ -107,7 +109,7 @@ pub enum Illegal {
         /// Which partition.
         id: PartitionId,
         /// What was asked for.
-        recorded: alloc::boxed::Box<PartitionSpec>,
+        recorded: Box<PartitionSpec>,
     },
     /// A newer attempt has asked already.
     #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} asked already")]
@@ -184,7 +186,7 @@ impl LedgerState {
         if !same_make(&request.spec, &entry.spec) {
             return Err(Illegal::OtherSpec {
                 id: request.id.clone(),
-                recorded: alloc::boxed::Box::new(entry.spec.clone()),
+                recorded: Box::new(entry.spec.clone()),
             });
         }
         check_attempt(entry, request.attempt)?;
@@ -290,7 +292,7 @@ impl LedgerState {
                     .collect();
                 let mut changes: Vec<Change> = passed
                     .into_iter()
-                    .map(|other| Change::Put(other.passed()))
+                    .map(|other| Change::Put(Arc::new(other.passed())))
                     .collect();
                 let mut going = entry.clone();
                 going.placed = placed;
@@ -300,7 +302,7 @@ impl LedgerState {
                     Vec::new()
                 };
                 let going = going.asked(&controller, Operation::Create, window);
-                changes.push(Change::Put(going.clone()));
+                changes.push(Change::Put(Arc::new(going.clone())));
                 Step {
                     outcome: Admission::Drive(going),
                     changes,
@@ -573,7 +575,7 @@ impl Entry {
     pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Step<Release> {
         match &self.state {
             EntryState::Waiting { .. } => return Step::remove(&self.id, Release::LeftLine),
-            EntryState::Releasing { .. } => return Step::nothing(Release::Drive(self.clone())),
+            EntryState::Releasing { .. } => return Step::nothing(Release::Drive(Box::new(self.clone()))),
             EntryState::Intent { .. }
             | EntryState::Active
             | EntryState::Failed { .. }
@@ -588,7 +590,7 @@ impl Entry {
             },
             window.now,
         );
-        Step::put(&entry, Release::Drive(entry.clone()))
+        Step::put(&entry, Release::Drive(Box::new(entry.clone())))
     }
 }
 

@@ -54,7 +54,12 @@ impl Capacity for Space {
         let policy: &dyn PlacementPolicy = if places.is_empty() {
             &FirstFit
         } else {
-            let unknown = || Reason::new("UnknownIpus", format!("some of the {} IPUs asked for are not there", places.len()));
+            let unknown = || {
+                Reason::new(
+                    "UnknownIpus",
+                    format!("some of the {} IPUs asked for are not there", places.len()),
+                )
+            };
             let ipus = addresses(topology, spec, places).ok_or_else(unknown)?;
             pinned = Pinned::to(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
             &pinned
@@ -89,7 +94,10 @@ impl Capacity for Space {
 /// The addresses of `places` in the cluster of the allocation, else in the first cluster that has all of them.
 fn addresses(topology: &Topology, spec: &PartitionSpec, places: &[IpuPlace]) -> Option<Vec<IpuAddress>> {
     let all_in = |cluster: &ClusterId| -> Option<Vec<IpuAddress>> {
-        places.iter().map(|place| topology.address(cluster, *place)).collect()
+        places
+            .iter()
+            .map(|place| topology.address(cluster, *place))
+            .collect()
     };
     match spec.allocation.as_ref().and_then(|id| topology.allocation(id)) {
         Some(allocation) => all_in(&allocation.cluster),

@@ -1,0 +1,214 @@
+//! Group commit: whatever transitions are asked for at the same time share one write.
+//!
+//! Callers put their transition into a queue. Whoever gets the lead takes all of the queue, brings the ledger up to date,
+//! applies the transitions in order, commits them together and answers everybody. No task is spawned: the leader is one of
+//! the callers. If it is dropped in the middle, the transitions that have no answer go back into the queue and the next
+//! caller leads; they are safe to repeat.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipu_core::{Change, LedgerState, PartitionId};
+use tokio::sync::{oneshot, watch};
+
+use crate::store::{LedgerStore, Revision, StoreError};
+
+/// How often a conflict with another process is tried again. With turns a conflict is rare; without, 100 processes that
+/// write at the same time all get through.
+const TRIES: u32 = 100;
+
+pub(crate) struct Committer<S> {
+    store: S,
+    cached: tokio::sync::Mutex<Cached>,
+    queue: Mutex<Vec<Box<dyn Job>>>,
+    /// Counts the commits after which somebody in the line may have a better answer.
+    freed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Cached {
+    /// None if what is cached may differ from what is stored.
+    revision: Option<Revision>,
+    state: LedgerState,
+}
+
+/// A transition in the queue.
+trait Job: Send {
+    fn run(&mut self, state: &LedgerState) -> Vec<Change>;
+    fn answer(self: Box<Self>, result: Result<(), Arc<StoreError>>);
+    /// Whether nobody waits for the answer any more.
+    fn is_abandoned(&self) -> bool;
+}
+
+struct Transition<T, F> {
+    decide: F,
+    outcome: Option<T>,
+    reply: oneshot::Sender<Result<T, Arc<StoreError>>>,
+}
+
+impl<T, F> Job for Transition<T, F>
+where
+    T: Send,
+    F: FnMut(&LedgerState) -> (T, Vec<Change>) + Send,
+{
+    fn run(&mut self, state: &LedgerState) -> Vec<Change> {
+        let (outcome, changes) = (self.decide)(state);
+        self.outcome = Some(outcome);
+        changes
+    }
+
+    fn answer(self: Box<Self>, result: Result<(), Arc<StoreError>>) {
+        let answer = match (result, self.outcome) {
+            (Ok(()), Some(outcome)) => Ok(outcome),
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => return,
+        };
+        // Nobody listens any more: fine.
+        let _ = self.reply.send(answer);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+}
+
+/// The transitions that a leader has taken; what has no answer goes back when it is dropped.
+struct Batch<'a> {
+    jobs: Vec<Box<dyn Job>>,
+    queue: &'a Mutex<Vec<Box<dyn Job>>>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut queue = locked(self.queue);
+        let later = std::mem::take(&mut *queue);
+        queue.append(&mut self.jobs);
+        queue.extend(later);
+    }
+}
+
+impl<S: LedgerStore> Committer<S> {
+    pub(crate) fn new(store: S) -> Self {
+        Self {
+            store,
+            cached: tokio::sync::Mutex::default(),
+            queue: Mutex::default(),
+            freed: watch::Sender::new(0),
+        }
+    }
+
+    /// Hears of commits that freed something.
+    pub(crate) fn freed(&self) -> watch::Receiver<u64> {
+        self.freed.subscribe()
+    }
+
+    /// Takes `decide` on the newest state, and answers its outcome once its changes are durable. `decide` may be called
+    /// several times; the last call counts.
+    pub(crate) async fn transact<T, F>(&self, decide: F) -> Result<T, Arc<StoreError>>
+    where
+        T: Send + 'static,
+        F: FnMut(&LedgerState) -> (T, Vec<Change>) + Send + 'static,
+    {
+        let (reply, mut answer) = oneshot::channel();
+        locked(&self.queue).push(Box::new(Transition {
+            decide,
+            outcome: None,
+            reply,
+        }));
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer.unwrap_or_else(|_| Err(Arc::new(abandoned()))),
+                mut cached = self.cached.lock() => self.lead(&mut cached).await,
+            }
+        }
+    }
+
+    /// Looks at the newest state.
+    pub(crate) async fn read<T>(&self, look: impl FnOnce(&LedgerState) -> T + Send) -> Result<T, Arc<StoreError>> {
+        let mut cached = self.cached.lock().await;
+        self.refresh(&mut cached).await?;
+        Ok(look(&cached.state))
+    }
+
+    async fn lead(&self, cached: &mut Cached) {
+        let mut batch = Batch {
+            jobs: std::mem::take(&mut *locked(&self.queue)),
+            queue: &self.queue,
+        };
+        batch.jobs.retain(|job| !job.is_abandoned());
+        if batch.jobs.is_empty() {
+            return;
+        }
+        let mut tries = 1;
+        let result = loop {
+            match self.commit(cached, &mut batch.jobs).await {
+                Err(StoreError::Conflict { .. }) if tries < TRIES => tries += 1,
+                Err(error) => break Err(Arc::new(error)),
+                Ok(()) => break Ok(()),
+            }
+        };
+        for job in batch.jobs.drain(..) {
+            job.answer(result.clone());
+        }
+    }
+
+    async fn commit(&self, cached: &mut Cached, jobs: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+        let _turn = self.store.turn().await?;
+        self.refresh(cached).await?;
+        // From here to the commit the cache is ahead of the store; if this future is dropped it has to be read again.
+        let Some(basis) = cached.revision.take() else {
+            return Err(abandoned());
+        };
+        let mut changes: BTreeMap<PartitionId, Change> = BTreeMap::new();
+        let mut freed = false;
+        for job in jobs {
+            for change in job.run(&cached.state) {
+                freed |= frees(&cached.state, &change);
+                cached.state.apply(&change);
+                changes.insert(change.id().clone(), change);
+            }
+        }
+        if changes.is_empty() {
+            cached.revision = Some(basis);
+            return Ok(());
+        }
+        let changes: Vec<Change> = changes.into_values().collect();
+        let revision = self.store.commit(&basis, &changes).await?;
+        tracing::debug!(%revision, changes = changes.len(), "committed to the ledger");
+        cached.revision = Some(revision);
+        if freed {
+            self.freed.send_modify(|count| *count += 1);
+        }
+        Ok(())
+    }
+
+    async fn refresh(&self, cached: &mut Cached) -> Result<(), StoreError> {
+        if let Some(snapshot) = self.store.load(cached.revision.as_ref()).await? {
+            cached.state = LedgerState::of(snapshot.entries);
+            cached.revision = Some(snapshot.revision);
+        }
+        Ok(())
+    }
+}
+
+/// Whether somebody in the line may go after `change`, or has to be told something else.
+fn frees(state: &LedgerState, change: &Change) -> bool {
+    let held = |id| state.get(id).is_some_and(|entry| entry.state.holds());
+    match change {
+        Change::Remove(_) => true,
+        Change::Put(entry) => !entry.state.holds() && held(&entry.id),
+    }
+}
+
+fn abandoned() -> StoreError {
+    StoreError::Unavailable {
+        step: "write",
+        detail: "the store did not say at which revision it is".into(),
+    }
+}
+
+// Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

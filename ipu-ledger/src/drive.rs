@@ -1,0 +1,173 @@
+//! The driver: what is recorded first, what is called then, and what is concluded from the answer.
+//!
+//! 1. The intent is durable. 2. The controller is called, under a deadline that ends before the intent's fence. 3. An
+//! answer is believed; no answer is not: then the status is asked. 4. What came of it is recorded.
+//!
+//! Two rules keep this safe when a driver dies between any two steps. A partition that is found where one was to be made
+//! is reset before it is handed on, unless this very driver made it. And an entry is only forgotten when the controller
+//! does not know the partition and no call for it can be under way any more.
+
+pub(crate) mod make;
+mod remove;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{Change, ControllerName, Entry, EntryState, Illegal, LedgerState, PartitionState, Step, lost};
+use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Grant, Pending};
+use crate::calls::CallBook;
+use crate::commit::Committer;
+use crate::error::LedgerError;
+use crate::options::LedgerOptions;
+use crate::store::LedgerStore;
+use crate::views::Views;
+
+/// Everything that the clones of a ledger share.
+pub(crate) struct Driver<C, S> {
+    pub(crate) views: Views<C>,
+    pub(crate) commit: Committer<S>,
+    pub(crate) book: CallBook,
+    pub(crate) options: LedgerOptions,
+}
+
+/// The controller of an entry.
+pub(crate) struct At<C> {
+    pub(crate) name: ControllerName,
+    pub(crate) controller: Arc<C>,
+}
+
+/// Pauses between polls: doubling, until the patience is over.
+pub(crate) struct Polls {
+    until: Instant,
+    pause: Duration,
+    longest: Duration,
+}
+
+impl Polls {
+    /// Waits for the next poll; `false` if the patience is over.
+    pub(crate) async fn pause(&mut self) -> bool {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        tokio::time::sleep(self.pause.min(left)).await;
+        self.pause = self.pause.saturating_mul(2).min(self.longest);
+        true
+    }
+}
+
+impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+    pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
+        Self {
+            views: Views::new(pool),
+            commit: Committer::new(store),
+            book: CallBook::default(),
+            options,
+        }
+    }
+
+    pub(crate) fn polls(&self, patience: Duration) -> Polls {
+        Polls {
+            until: Instant::now() + patience,
+            pause: self.options.first_poll,
+            longest: self.options.longest_poll,
+        }
+    }
+
+    /// Commits a transition.
+    pub(crate) async fn apply<T, F>(&self, mut transition: F) -> Result<T, LedgerError>
+    where
+        T: Send + 'static,
+        F: FnMut(&LedgerState) -> Result<Step<T>, Illegal> + Send + 'static,
+    {
+        let decide = move |state: &LedgerState| match transition(state) {
+            Ok(step) => (Ok(step.outcome), step.changes),
+            Err(illegal) => (Err(illegal), Vec::<Change>::new()),
+        };
+        Ok(self.commit.transact(decide).await??)
+    }
+
+    pub(crate) fn controller_of(&self, entry: &Entry) -> Result<At<C>, LedgerError> {
+        let unknown = |name: String| {
+            let controller = ControllerName::new(name).unwrap_or_else(|error| {
+                unreachable!("a name that is not empty and printable: {error}");
+            });
+            LedgerError::UnknownController {
+                id: entry.id.clone(),
+                controller,
+            }
+        };
+        let Some(name) = &entry.controller else {
+            return Err(unknown("none".into()));
+        };
+        match self.views.pool().get(name) {
+            Some(controller) => Ok(At {
+                name: name.clone(),
+                controller,
+            }),
+            None => Err(unknown(name.to_string())),
+        }
+    }
+
+    pub(crate) async fn status(&self, at: &At<C>, entry: &Entry) -> Result<PartitionStatus, VipuError> {
+        let call = at.controller.partition_status(&entry.id);
+        self.views.call(&at.name, self.options.call_deadline, call).await
+    }
+
+    /// How a partition is that its owner has, by one look at the controller.
+    pub(crate) async fn look(&self, entry: Entry) -> Result<Answer, LedgerError> {
+        let at = match self.controller_of(&entry) {
+            Ok(at) => at,
+            Err(error) => return recorded(&entry).ok_or(error),
+        };
+        let errors = match self.status(&at, &entry).await {
+            Ok(status) => match status.state {
+                PartitionState::Active => return self.ready(&at, &entry).await,
+                PartitionState::Creating => return Ok(Answer::Pending(Pending::Creating)),
+                PartitionState::Resetting => return Ok(Answer::Pending(Pending::Resetting)),
+                PartitionState::Failed { errors } => errors,
+                _ => vec![format!("somebody else has controller {} remove the partition", at.name)],
+            },
+            Err(VipuError::NotFound { .. }) => vec![lost(&at.name)],
+            // What the ledger says stands: nobody else can have it.
+            Err(error) => {
+                tracing::debug!(id = %entry.id, %error, "the status is not known");
+                return recorded(&entry).ok_or_else(|| LedgerError::UnknownController {
+                    id: entry.id.clone(),
+                    controller: at.name.clone(),
+                });
+            }
+        };
+        self.broken(&entry, errors).await
+    }
+
+    pub(crate) async fn ready(&self, at: &At<C>, entry: &Entry) -> Result<Answer, LedgerError> {
+        let (id, attempt) = (entry.id.clone(), entry.attempt);
+        let (answered, now) = (self.book.answered(&id), self.options.now());
+        let entry = self.apply(move |state| state.ready(&id, attempt, answered, now)).await?;
+        Ok(Answer::Active(Grant::of(&entry, &at.name)))
+    }
+
+    pub(crate) async fn broken(&self, entry: &Entry, errors: Vec<String>) -> Result<Answer, LedgerError> {
+        tracing::warn!(id = %entry.id, ?errors, "a partition is in error");
+        let (id, attempt) = (entry.id.clone(), entry.attempt);
+        let (answered, now) = (self.book.answered(&id), self.options.now());
+        let told = errors.clone();
+        self.apply(move |state| state.broken(&id, attempt, answered, told.clone(), now))
+            .await?;
+        Ok(Answer::Pending(Pending::Failed { errors }))
+    }
+}
+
+/// What the ledger says of an entry whose controller does not answer.
+fn recorded(entry: &Entry) -> Option<Answer> {
+    let controller = entry.controller.as_ref()?;
+    match &entry.state {
+        EntryState::Active => Some(Answer::Active(Grant::of(entry, controller))),
+        EntryState::Failed { errors } => Some(Answer::Pending(Pending::Failed { errors: errors.clone() })),
+        _ => None,
+    }
+}

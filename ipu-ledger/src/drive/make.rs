@@ -1,0 +1,282 @@
+//! Making and resetting.
+
+use std::time::Duration;
+
+use ipu_core::{Entry, EntryState, Illegal, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost};
+use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
+
+use super::{At, Driver};
+use crate::answer::{Answer, Pending};
+use crate::calls::Calls;
+use crate::error::LedgerError;
+use crate::store::LedgerStore;
+
+/// Whether a call may be made for an intent without asking the status first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It was recorded just now, by this driver, for this call.
+    Fresh,
+    /// Somebody may have called already.
+    Found,
+}
+
+/// What an intent came to.
+pub(crate) enum Made {
+    /// This.
+    Answer(Answer),
+    /// The controller had no room: the entry is back in the line.
+    NoRoom,
+}
+
+/// What one call came to.
+enum Called {
+    /// The controller took it on, or something is there that is fresh.
+    Accepted,
+    /// Something is there that is not known to be fresh.
+    Used,
+    /// Nothing is there to be reset.
+    Nothing,
+    /// No answer.
+    Unclear(VipuError),
+    NoRoom(VipuError),
+    Refused(VipuError),
+}
+
+/// How many calls one drive makes: create, then reset because it was there, then create because it was not any more, and
+/// a repetition of each.
+const ROUNDS: u32 = 6;
+
+impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+    /// Does what an intent says, as far as it goes within `patience`.
+    pub(crate) async fn make(
+        &self,
+        mut entry: Entry,
+        mut intent: Intent,
+        fingerprint: u64,
+        patience: Duration,
+    ) -> Result<Made, LedgerError> {
+        let at = self.controller_of(&entry)?;
+        let mut polls = self.polls(patience.max(self.options.longest_poll));
+        let mut last = None;
+        // Whether the reset found nothing to reset.
+        let mut again = false;
+        for _ in 0..ROUNDS {
+            let EntryState::Intent { operation, fence } = entry.state else {
+                break;
+            };
+            let before = self.book.of(&entry.id, fence);
+            if before.is_some_and(|calls| calls.accepted) {
+                return self.await_ready(&at, entry, patience).await.map(Made::Answer);
+            }
+            if intent == Intent::Found {
+                if operation == Operation::Create {
+                    match self.status(&at, &entry).await {
+                        Ok(_) if before.is_some() => {
+                            self.note(&entry, fence, Answered::No, Accepted::Yes);
+                            continue;
+                        }
+                        Ok(_) => {
+                            let id = entry.id.clone();
+                            entry = self.apply(move |state| state.reset_instead(&id)).await?;
+                            continue;
+                        }
+                        Err(VipuError::NotFound { .. }) => {}
+                        Err(error) => return Ok(Made::Answer(unanswered(&at, &error))),
+                    }
+                }
+                let (id, window) = (entry.id.clone(), self.options.window());
+                entry = self.apply(move |state| state.take_up(&id, window)).await?;
+                intent = Intent::Fresh;
+                if before.is_some() {
+                    self.note_of(&entry, Answered::No, Accepted::No);
+                }
+                continue;
+            }
+            let create = operation == Operation::Create || again;
+            let called = if create {
+                self.create(&at, &entry, before.is_some()).await
+            } else {
+                self.reset(&at, &entry).await
+            };
+            match called {
+                Called::Accepted => self.note(&entry, fence, Answered::Yes, Accepted::Yes),
+                Called::Used if create => {
+                    let id = entry.id.clone();
+                    self.check_found(&at, &entry, fence).await?;
+                    entry = self.apply(move |state| state.reset_instead(&id)).await?;
+                    again = false;
+                }
+                Called::Used => {}
+                Called::Nothing => again = true,
+                Called::Unclear(error) => {
+                    tracing::warn!(id = %entry.id, %error, "a call was not answered; asking for the status");
+                    self.note(&entry, fence, Answered::No, Accepted::No);
+                    intent = Intent::Found;
+                    last = Some(error);
+                    if !polls.pause().await {
+                        break;
+                    }
+                }
+                Called::NoRoom(error) => {
+                    self.back_to_line(&at, &entry, fence, fingerprint, &error).await?;
+                    return Ok(Made::NoRoom);
+                }
+                Called::Refused(source) => {
+                    let id = entry.id.clone();
+                    self.apply(move |state| state.refused(&id, fence)).await?;
+                    self.book.forget(&entry.id);
+                    return Err(LedgerError::Refused {
+                        id: entry.id,
+                        controller: at.name,
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(Made::Answer(match last {
+            Some(error) => unanswered(&at, &error),
+            None => Answer::Pending(Pending::Creating),
+        }))
+    }
+
+    async fn create(&self, at: &At<C>, entry: &Entry, called_before: bool) -> Called {
+        let told = entry.placed == PlacedBy::Ledger || matches!(entry.state, EntryState::Intent { operation: Operation::Reset, .. });
+        let request = CreatePartition {
+            id: entry.id.clone(),
+            spec: entry.spec.clone(),
+            ipus: if told { entry.places.clone() } else { Vec::new() },
+        };
+        let call = at.controller.create_partition(request);
+        match self.views.call(&at.name, self.options.call_deadline, call).await {
+            Ok(_) => Called::Accepted,
+            // The call before had no answer, and there was nothing before it.
+            Err(VipuError::AlreadyExists { .. }) if called_before => Called::Accepted,
+            Err(VipuError::AlreadyExists { .. }) => Called::Used,
+            Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => Called::NoRoom(error),
+            Err(error) if error.may_have_happened() => Called::Unclear(error),
+            Err(error) => Called::Refused(error),
+        }
+    }
+
+    async fn reset(&self, at: &At<C>, entry: &Entry) -> Called {
+        let call = at.controller.reset_partition(&entry.id);
+        match self.views.call(&at.name, self.options.call_deadline, call).await {
+            Ok(()) => Called::Accepted,
+            Err(VipuError::NotFound { .. }) => Called::Nothing,
+            Err(error @ VipuError::Refused { .. }) => match self.status(at, entry).await {
+                // It is being made or reset already, and nobody can have used it since.
+                Ok(status) if matches!(status.state, PartitionState::Creating | PartitionState::Resetting) => {
+                    Called::Accepted
+                }
+                Err(VipuError::NotFound { .. }) => Called::Nothing,
+                _ => Called::Unclear(error),
+            },
+            Err(error) => Called::Unclear(error),
+        }
+    }
+
+    /// A partition of this id was there before: it may only be taken over if it is what was asked for.
+    async fn check_found(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), LedgerError> {
+        let call = at.controller.list_partitions(None);
+        let Ok(listed) = self.views.call(&at.name, self.options.call_deadline, call).await else {
+            return Ok(());
+        };
+        match listed.into_iter().find(|partition| partition.id == entry.id) {
+            Some(partition) if !entry.matches(&partition.spec) => {
+                let id = entry.id.clone();
+                self.apply(move |state| state.refused(&id, fence)).await?;
+                self.book.forget(&entry.id);
+                Err(LedgerError::Illegal(Illegal::Foreign {
+                    id: entry.id.clone(),
+                    controller: at.name.clone(),
+                    found: partition.spec.size.get(),
+                }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn back_to_line(
+        &self,
+        at: &At<C>,
+        entry: &Entry,
+        fence: Timestamp,
+        fingerprint: u64,
+        error: &VipuError,
+    ) -> Result<(), LedgerError> {
+        let words = match error {
+            VipuError::NoCapacity { detail } => detail.clone(),
+            other => other.to_string(),
+        };
+        tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room; back to the line");
+        let now = self.options.now();
+        let refused = Refused {
+            controller: at.name.clone(),
+            words,
+            fingerprint,
+            at: now,
+        };
+        let id = entry.id.clone();
+        self.apply(move |state| state.no_room(&id, fence, refused.clone(), now))
+            .await?;
+        self.book.forget(&entry.id);
+        Ok(())
+    }
+
+    /// Polls until the partition is ready or in error, or the patience is over.
+    async fn await_ready(&self, at: &At<C>, entry: Entry, patience: Duration) -> Result<Answer, LedgerError> {
+        let mut polls = self.polls(patience);
+        loop {
+            let pending = match self.status(at, &entry).await {
+                Ok(status) => match status.state {
+                    PartitionState::Active => return self.ready(at, &entry).await,
+                    PartitionState::Failed { errors } => return self.broken(&entry, errors).await,
+                    PartitionState::Creating => Answer::Pending(Pending::Creating),
+                    PartitionState::Resetting => Answer::Pending(Pending::Resetting),
+                    _ => Answer::Pending(Pending::Releasing),
+                },
+                Err(VipuError::NotFound { .. }) => return self.broken(&entry, vec![lost(&at.name)]).await,
+                Err(error) => unanswered(at, &error),
+            };
+            if !polls.pause().await {
+                return Ok(pending);
+            }
+        }
+    }
+
+    fn note(&self, entry: &Entry, fence: Timestamp, answered: Answered, accepted: Accepted) {
+        let calls = Calls {
+            fence,
+            accepted: accepted == Accepted::Yes,
+            answered: answered == Answered::Yes,
+        };
+        self.book.note(&entry.id, calls);
+    }
+
+    fn note_of(&self, entry: &Entry, answered: Answered, accepted: Accepted) {
+        if let EntryState::Intent { fence, .. } = entry.state {
+            self.note(entry, fence, answered, accepted);
+        }
+    }
+}
+
+/// Whether every call was answered.
+#[derive(PartialEq, Eq)]
+enum Answered {
+    Yes,
+    No,
+}
+
+/// Whether the controller took on what was asked.
+#[derive(PartialEq, Eq)]
+enum Accepted {
+    Yes,
+    No,
+}
+
+fn unanswered<C>(at: &At<C>, error: &VipuError) -> Answer {
+    Answer::Pending(Pending::Unanswered {
+        controller: at.name.clone(),
+        detail: error.to_string(),
+    })
+}

@@ -1,0 +1,100 @@
+//! Giving back.
+
+use std::time::Duration;
+
+use ipu_core::{Entry, EntryState, Illegal, PartitionState, Timestamp};
+use ipu_vipu_client::{VipuController, VipuError};
+
+use super::make::Intent;
+use super::{At, Driver};
+use crate::answer::Released;
+use crate::calls::Calls;
+use crate::error::LedgerError;
+use crate::store::LedgerStore;
+
+impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+    /// Removes the partition of an entry that is being released, as far as it goes within `patience`.
+    pub(crate) async fn remove(
+        &self,
+        mut entry: Entry,
+        mut intent: Intent,
+        patience: Duration,
+    ) -> Result<Released, LedgerError> {
+        let at = match self.controller_of(&entry) {
+            Ok(at) => at,
+            Err(error) => return Ok(later(&error.to_string())),
+        };
+        let mut polls = self.polls(patience);
+        loop {
+            let EntryState::Releasing { fence } = entry.state else {
+                return Ok(later("it is not being released any more"));
+            };
+            let asked = self.book.of(&entry.id, fence).is_some_and(|calls| calls.accepted);
+            let detail = if asked || intent == Intent::Found {
+                match self.status(&at, &entry).await {
+                    Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
+                    Ok(status) if asked && status.state == PartitionState::Removing => {
+                        String::from("the controller is removing it")
+                    }
+                    Ok(status) => {
+                        // It has to be asked, or asked again.
+                        let (id, window) = (entry.id.clone(), self.options.window());
+                        entry = self.apply(move |state| state.take_up(&id, window)).await?;
+                        intent = Intent::Fresh;
+                        if !asked {
+                            continue;
+                        }
+                        format!("the controller says {}", status.state.label())
+                    }
+                    Err(error) => error.to_string(),
+                }
+            } else {
+                intent = Intent::Found;
+                match self.ask_to_remove(&at, &entry, fence).await {
+                    Ok(()) => continue,
+                    Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
+                    Err(error) => error.to_string(),
+                }
+            };
+            if !polls.pause().await {
+                return Ok(later(&detail));
+            }
+        }
+    }
+
+    /// Asks once; if the controller refuses because of errors, once more with force.
+    async fn ask_to_remove(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), VipuError> {
+        let deadline = self.options.call_deadline;
+        let regular = at.controller.remove_partition(&entry.id, false);
+        let mut answer = self.views.call(&at.name, deadline, regular).await;
+        if let Err(VipuError::Refused { .. } | VipuError::PartitionFailed { .. }) = answer {
+            let forced = at.controller.remove_partition(&entry.id, true);
+            answer = self.views.call(&at.name, deadline, forced).await;
+        }
+        let calls = Calls {
+            fence,
+            accepted: answer.is_ok(),
+            answered: answer.as_ref().err().is_none_or(|error| !error.may_have_happened()),
+        };
+        self.book.note(&entry.id, calls);
+        answer
+    }
+
+    /// The controller does not know the partition.
+    async fn gone(&self, at: &At<C>, entry: &Entry) -> Result<Released, LedgerError> {
+        self.views.forget(&at.name, &entry.id);
+        let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.options.now());
+        match self.apply(move |state| state.gone(&id, answered, now)).await {
+            Ok(()) => {
+                self.book.forget(&entry.id);
+                Ok(Released::Gone)
+            }
+            Err(LedgerError::Illegal(illegal @ Illegal::Unsettled { .. })) => Ok(later(&illegal.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn later(detail: &str) -> Released {
+    Released::Later { detail: detail.into() }
+}

@@ -1,0 +1,397 @@
+//! The ledger that everything drives partitions through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, Life, LinePolicy, Owner,
+    PartitionFacts, PartitionId, PartitionSpec, Reason, Release, Request, Room, Verdict, Waiting, World,
+};
+use ipu_vipu_client::{ControllerPool, VipuController};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Grant, Pending, Released, RepairReport};
+use crate::drive::Driver;
+use crate::drive::make::{Intent, Made};
+use crate::error::LedgerError;
+use crate::liveness::Liveness;
+use crate::options::LedgerOptions;
+use crate::store::LedgerStore;
+
+/// How often a request goes round when controllers say that they have no room although they seemed to: once per
+/// controller of the largest known installation, and then it waits.
+const ROUNDS: u32 = 16;
+
+/// The ledger. Cheap to clone; clones share everything.
+pub struct Ledger<C, S> {
+    driver: Arc<Driver<C, S>>,
+}
+
+impl<C, S> Clone for Ledger<C, S> {
+    fn clone(&self) -> Self {
+        Self {
+            driver: Arc::clone(&self.driver),
+        }
+    }
+}
+
+impl<C, S> std::fmt::Debug for Ledger<C, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}
+
+impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
+    /// The ledger that is kept in `store` and drives the controllers of `pool`. Nothing is read or written yet.
+    #[must_use]
+    pub fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
+        Self {
+            driver: Arc::new(Driver::new(pool, store, options)),
+        }
+    }
+
+    /// The controllers.
+    #[must_use]
+    pub fn pool(&self) -> &ControllerPool<C> {
+        self.driver.views.pool()
+    }
+
+    /// One step towards the partition of `request`: records it, lets it go if its turn has come, calls the controller,
+    /// and looks once how far it is. Never waits in the line. Safe to repeat, also after a crash: it goes on from what is
+    /// recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]. After an error of the store it is not known whether the request was recorded: ask again, or
+    /// release.
+    pub async fn ensure(&self, request: Request) -> Result<Answer, LedgerError> {
+        self.step(&request, Duration::ZERO).await
+    }
+
+    /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
+    ///
+    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
+    /// ends that.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::DoesNotFit`] if the request does not want to wait, [`LedgerError::PartitionFailed`] if the
+    /// partition is in error, and what [`ensure`](Self::ensure) answers.
+    pub async fn ensure_active(
+        &self,
+        request: Request,
+        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+    ) -> Result<Grant, LedgerError> {
+        let options = &self.driver.options;
+        let mut told: Option<Waiting> = None;
+        let mut pause = options.first_poll;
+        loop {
+            let mut freed = self.driver.commit.freed();
+            match self.step(&request, options.patience).await? {
+                Answer::Active(grant) => return Ok(grant),
+                Answer::Refused(waiting) => {
+                    return Err(LedgerError::DoesNotFit {
+                        id: request.id,
+                        waiting: Box::new(waiting),
+                    });
+                }
+                Answer::Waiting(waiting) => {
+                    if told.as_ref() != Some(&waiting) {
+                        on_wait(&waiting);
+                        told = Some(waiting);
+                    }
+                    pause = options.first_poll;
+                    tokio::select! {
+                        _ = freed.changed() => {}
+                        () = tokio::time::sleep(options.line_poll) => {}
+                    }
+                }
+                Answer::Pending(Pending::Failed { errors }) => {
+                    return Err(LedgerError::PartitionFailed { id: request.id, errors });
+                }
+                Answer::Pending(_) => {
+                    tokio::time::sleep(pause).await;
+                    pause = pause.saturating_mul(2).min(options.longest_poll);
+                }
+            }
+        }
+    }
+
+    async fn step(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
+        let _alone = self.driver.book.lock(&request.id).await;
+        let began = Instant::now();
+        let options = &self.driver.options;
+        let mut not_before = began.checked_sub(options.listing_age).unwrap_or(began);
+        let mut looked_at_the_dead = false;
+        let mut waiting = None;
+        for _ in 0..ROUNDS {
+            let world = self.driver.views.world(options, not_before).await;
+            let (admission, intent) = self.admit(request, world.clone()).await?;
+            waiting = Some(match admission {
+                Admission::Held(entry) => return self.driver.look(entry).await,
+                Admission::Drive(entry) => {
+                    let listing = entry.controller.as_ref().and_then(|name| world.listing(name));
+                    let fingerprint = listing.map_or(0, ipu_core::Listing::fingerprint);
+                    match self.driver.make(entry, intent, fingerprint, patience).await? {
+                        Made::Answer(answer) => return Ok(answer),
+                        Made::NoRoom => continue,
+                    }
+                }
+                Admission::Leaving(entry) => {
+                    self.driver.remove(entry, Intent::Found, patience).await?;
+                    return Ok(Answer::Pending(Pending::Releasing));
+                }
+                Admission::Stay(waiting) => Answer::Waiting(waiting),
+                Admission::Refused(waiting) => Answer::Refused(waiting),
+                _ => return Ok(Answer::Pending(Pending::Creating)),
+            });
+            // Before anybody is told to wait, what he waits for has to be true now: by a listing that is not older than
+            // his question, and without the dead.
+            if not_before < began {
+                not_before = began;
+            } else if !looked_at_the_dead && self.drop_the_dead(&request.id).await? {
+                looked_at_the_dead = true;
+            } else {
+                break;
+            }
+        }
+        waiting.map_or_else(
+            || Ok(Answer::Pending(Pending::Creating)),
+            Ok,
+        )
+    }
+
+    /// Takes the request to the ledger. Whether an intent is fresh is seen by comparing with what was recorded before.
+    async fn admit(&self, request: &Request, world: World) -> Result<(Admission, Intent), LedgerError> {
+        let driver = Arc::clone(&self.driver);
+        let request = request.clone();
+        let decide = move |state: &LedgerState| {
+            let options = &driver.options;
+            match state.request(&request, &world, &options.line, options.window()) {
+                Ok(step) => {
+                    let before = state.get(&request.id).map(|entry| &entry.state);
+                    let intent = match &step.outcome {
+                        Admission::Drive(entry) if before != Some(&entry.state) => Intent::Fresh,
+                        _ => Intent::Found,
+                    };
+                    (Ok((step.outcome, intent)), step.changes)
+                }
+                Err(illegal) => (Err(illegal), Vec::<Change>::new()),
+            }
+        };
+        Ok(self.driver.commit.transact(decide).await??)
+    }
+
+    /// Takes everybody out of the line who is certainly dead. Answers whether there was anybody.
+    async fn drop_the_dead(&self, except: &PartitionId) -> Result<bool, LedgerError> {
+        let Some(liveness) = &self.driver.options.liveness else {
+            return Ok(false);
+        };
+        let line: Vec<Entry> = self
+            .driver
+            .commit
+            .read(|state| state.line().into_iter().cloned().collect())
+            .await?;
+        let mut dead = Vec::new();
+        for entry in line.into_iter().filter(|entry| entry.id != *except) {
+            if liveness.life_of(&entry).await == Life::Dead {
+                tracing::info!(id = %entry.id, "taking a dead request out of the line");
+                dead.push(entry);
+            }
+        }
+        let any = !dead.is_empty();
+        if any {
+            let drop = move |state: &LedgerState| {
+                let same = |entry: &&Entry| state.get(&entry.id) == Some(*entry);
+                let changes = dead.iter().filter(same).map(|entry| Change::Remove(entry.id.clone()));
+                ((), changes.collect())
+            };
+            self.driver.commit.transact(drop).await?;
+        }
+        Ok(any)
+    }
+
+    /// Gives the partition `id` of `owner` back, or takes the request out of the line. That it is given back is durable
+    /// before the controller is called. Safe to repeat.
+    ///
+    /// *Assumption*: nothing of the owner uses the partition any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::NotTheOwner`] if it is another's, and errors of the store. A controller that does not answer is no
+    /// error: [`Released::Later`].
+    pub async fn release(&self, id: &PartitionId, owner: &Owner) -> Result<Released, LedgerError> {
+        let _alone = self.driver.book.lock(id).await;
+        let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
+        self.give_back(move |state: &LedgerState| {
+            let answered = driver.book.answered(&wanted);
+            state.release(&wanted, &owner, answered, driver.options.window())
+        })
+        .await
+    }
+
+    /// Gives a quarantined partition back, on a person's order.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if it is not quarantined, and errors of the store.
+    pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
+        let _alone = self.driver.book.lock(id).await;
+        let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
+        self.give_back(move |state: &LedgerState| state.release_quarantined(&wanted, driver.options.window()))
+            .await
+    }
+
+    async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
+    where
+        F: FnMut(&LedgerState) -> Result<ipu_core::Step<Release>, Illegal> + Send + 'static,
+    {
+        let decide = move |state: &LedgerState| match release(state) {
+            Ok(step) => {
+                let intent = if step.changes.is_empty() { Intent::Found } else { Intent::Fresh };
+                (Ok((step.outcome, intent)), step.changes)
+            }
+            Err(illegal) => (Err(illegal), Vec::new()),
+        };
+        match self.driver.commit.transact(decide).await?? {
+            (Release::Drive(entry), intent) => self.driver.remove(*entry, intent, self.driver.options.patience).await,
+            (Release::LeftLine, _) => Ok(Released::LeftLine),
+            _ => Ok(Released::Nothing),
+        }
+    }
+
+    /// Has the partition `id` of `owner` reset for `attempt`, also if it is fresh for it already.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
+    pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
+        let _alone = self.driver.book.lock(id).await;
+        let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
+        let decide = move |state: &LedgerState| {
+            match state.reset(&wanted, &owner, attempt, driver.options.window()) {
+                Ok(step) => {
+                    let before = state.get(&wanted).map(|entry| &entry.state);
+                    let fresh = before != Some(&step.outcome.state);
+                    (Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })), step.changes)
+                }
+                Err(illegal) => (Err(illegal), Vec::new()),
+            }
+        };
+        let (entry, intent) = self.driver.commit.transact(decide).await??;
+        match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
+            Made::Answer(answer) => Ok(answer),
+            Made::NoRoom => Ok(Answer::Pending(Pending::Resetting)),
+        }
+    }
+
+    /// What the ledger and the controller know of `id` now, as facts for [`ipu_core::plan`].
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. If the controller does not answer, what is recorded stands.
+    pub async fn observe(&self, id: &PartitionId) -> Result<PartitionFacts, LedgerError> {
+        let Some(entry) = self.get(id).await? else {
+            return Ok(PartitionFacts::Absent);
+        };
+        let attempt = entry.attempt;
+        match &entry.state {
+            EntryState::Waiting { .. } => Ok(PartitionFacts::Waiting {
+                reason: self.reason_of(id).await?,
+            }),
+            EntryState::Intent { .. } => Ok(PartitionFacts::Pending { attempt }),
+            EntryState::Releasing { .. } | EntryState::Quarantined => Ok(PartitionFacts::Releasing),
+            EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {
+                match self.driver.look(entry).await {
+                    Ok(Answer::Active(grant)) => Ok(PartitionFacts::Active {
+                        attempt: grant.attempt,
+                        since: grant.since,
+                        controller: grant.controller,
+                    }),
+                    Ok(Answer::Pending(Pending::Failed { errors })) => Ok(PartitionFacts::Failed { attempt, errors }),
+                    Ok(_) | Err(LedgerError::Illegal(_)) => Ok(PartitionFacts::Pending { attempt }),
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Ok(PartitionFacts::Pending { attempt }),
+        }
+    }
+
+    async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
+        let next = || Reason::new("NextInLine", "it goes with the next request");
+        let line = self.line().await?;
+        Ok(line
+            .into_iter()
+            .find(|(other, _)| other == id)
+            .map_or_else(next, |(_, verdict)| match verdict {
+                Verdict::Stay(waiting) => waiting.reason,
+                _ => next(),
+            }))
+    }
+
+    /// The entry of `id`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn get(&self, id: &PartitionId) -> Result<Option<Entry>, LedgerError> {
+        Ok(self.driver.commit.read(|state| state.get(id).cloned()).await?)
+    }
+
+    /// All entries, by id: those that hold and those that wait.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn list(&self) -> Result<Vec<Entry>, LedgerError> {
+        Ok(self.driver.commit.read(|state| state.entries().cloned().collect()).await?)
+    }
+
+    /// The waiting line in order, with what each is told now.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn line(&self) -> Result<Vec<(PartitionId, Verdict)>, LedgerError> {
+        let options = &self.driver.options;
+        let world = self.driver.views.world(options, Instant::now()).await;
+        let judge = |state: &LedgerState| state.judge_line(&world, &options.line, options.now());
+        Ok(self.driver.commit.read(judge).await?)
+    }
+
+    /// What is left at each controller for partitions of `spec`, or why the controller cannot tell.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn query(&self, spec: &PartitionSpec) -> Result<Vec<(ControllerName, Result<Room, Reason>)>, LedgerError> {
+        let world = self.driver.views.world(&self.driver.options, Instant::now()).await;
+        Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
+    }
+
+    /// Compares ledger, controllers and owners, and does what follows by rule: adopt, finish, release, drop, quarantine.
+    /// To be called on start and on a timer, by any number of processes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. A controller that does not answer is none: what it holds is kept.
+    pub async fn repair(&self, alive: &dyn Liveness) -> Result<RepairReport, LedgerError> {
+        crate::repair::repair(&self.driver, alive).await
+    }
+}
+
+/// The request that would continue `entry`: for adapters that keep no record of their own.
+#[must_use]
+pub fn request_of(entry: &Entry) -> Option<Request> {
+    let mut request = Request::named(entry.id.clone(), entry.owner.clone()?, entry.spec.clone());
+    request.instance = entry.instance;
+    request.attempt = entry.attempt;
+    request.priority = entry.priority;
+    request.max_runtime = entry.max_runtime;
+    request.account.clone_from(&entry.account);
+    request.preemptible = entry.preemptible;
+    request.holder.clone_from(&entry.holder);
+    request.pin = entry.pin.clone();
+    request.line = LinePolicy::Wait;
+    Some(request)
+}

@@ -1,0 +1,97 @@
+//! What a ledger goes by, and its clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ipu_core::{CallWindow, ControllerName, LineRules, Timestamp, Topology};
+
+use crate::liveness::Liveness;
+
+/// Tells the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What a ledger goes by. All processes that share a store should be given the same.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct LedgerOptions {
+    /// The rules of the waiting line: quotas, how often one may be overtaken, the order of controllers.
+    pub line: LineRules,
+    /// The longest that one call to a controller takes. The default, 10 s, is what a controller that resets a large
+    /// partition was seen to stay silent for, doubled.
+    pub call_deadline: Duration,
+    /// How long after a call was begun its effect may still come although nobody had its answer, counted from the record
+    /// of the intent: at least `call_deadline`, plus what the network and a slow controller may add. An entry whose
+    /// caller died is not forgotten before. Zero only for a controller that lives and dies with the calling process.
+    pub settle: Duration,
+    /// The first pause between two polls of a status; the first poll is at once.
+    pub first_poll: Duration,
+    /// The longest pause between two polls of a status.
+    pub longest_poll: Duration,
+    /// The longest that one request or release polls before it answers that it goes on later.
+    pub patience: Duration,
+    /// How often somebody in the line looks again: other processes may have released something.
+    pub line_poll: Duration,
+    /// How old what a controller listed may be when somebody is let go by it. Safety does not rest on it.
+    pub listing_age: Duration,
+    /// How old what a controller tells of its hardware and its health may be.
+    pub hardware_age: Duration,
+    /// How long an owner must have been gone before its partition is released by repair.
+    pub orphan_grace: Duration,
+    /// The hardware of controllers that do not tell it themselves.
+    pub topologies: BTreeMap<ControllerName, Topology>,
+    /// Tells whether those ahead in the line are alive; without it the dead block the line until the next repair.
+    pub liveness: Option<Arc<dyn Liveness>>,
+    /// The time of day. All processes that share a store should agree on it within a second or so: who declared how long
+    /// to run and which calls may be under way go by it, who holds what does not.
+    pub clock: Clock,
+}
+
+impl Default for LedgerOptions {
+    fn default() -> Self {
+        Self {
+            line: LineRules::default(),
+            call_deadline: Duration::from_secs(10),
+            settle: Duration::from_secs(30),
+            first_poll: Duration::from_millis(5),
+            longest_poll: Duration::from_millis(500),
+            patience: Duration::from_secs(5),
+            line_poll: Duration::from_millis(250),
+            listing_age: Duration::from_millis(250),
+            hardware_age: Duration::from_secs(10),
+            orphan_grace: Duration::ZERO,
+            topologies: BTreeMap::new(),
+            liveness: None,
+            clock: Arc::new(wall_clock),
+        }
+    }
+}
+
+impl std::fmt::Debug for LedgerOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LedgerOptions")
+            .field("line", &self.line)
+            .field("call_deadline", &self.call_deadline)
+            .field("settle", &self.settle)
+            .field("orphan_grace", &self.orphan_grace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LedgerOptions {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(crate) fn window(&self) -> CallWindow {
+        CallWindow {
+            now: self.now(),
+            settle: self.settle,
+        }
+    }
+}
+
+fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,167 @@
+//! Repair: the three-way diff, taken at a moment that is as true as it gets, and what follows from it.
+//!
+//! The listing may be older than the ledger and the ledger older than the listing. So the controllers are asked first and
+//! the ledger is read after; whatever rests on the listing alone is asked again by its status; and every change checks
+//! that the entry has not moved on. What is still wrong then is put right by the next repair.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{Action, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World};
+use ipu_vipu_client::{VipuController, VipuError};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Pending, Released, RepairReport};
+use crate::drive::Driver;
+use crate::drive::make::{Intent, Made};
+use crate::error::LedgerError;
+use crate::liveness::Liveness;
+use crate::store::LedgerStore;
+
+pub(crate) async fn repair<C: VipuController, S: LedgerStore>(
+    driver: &Arc<Driver<C, S>>,
+    alive: &dyn Liveness,
+) -> Result<RepairReport, LedgerError> {
+    let options = &driver.options;
+    let world = driver.views.world(options, Instant::now()).await;
+    let entries: Vec<Entry> = driver
+        .commit
+        .read(|state| state.entries().cloned().collect())
+        .await?;
+    let owners = Arc::new(owners(&entries, alive).await);
+    let actions = driver
+        .commit
+        .read(|state| state.diff(&world, &owners, options.orphan_grace, options.now()))
+        .await?;
+    let mut report = RepairReport::default();
+    for view in &world.controllers {
+        if let Err(reason) = &view.listing {
+            report.silent.push((view.name.clone(), reason.message.clone()));
+        }
+    }
+    for action in actions {
+        let _alone = driver.book.lock(action.id()).await;
+        if !is_true(driver, &world, &action).await {
+            continue;
+        }
+        let later = take(driver, &world, &owners, &action).await;
+        tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
+        match later {
+            Ok(None) => {}
+            Ok(Some(why)) => report.later.push((action.id().clone(), why)),
+            Err(error @ LedgerError::Store(_)) => return Err(error),
+            Err(error) => report.later.push((action.id().clone(), error.to_string())),
+        }
+        report.done.push(action);
+    }
+    let quarantined = driver
+        .commit
+        .read(|state| {
+            let quarantined = |entry: &&Entry| matches!(entry.state, EntryState::Quarantined);
+            state.entries().filter(quarantined).count()
+        })
+        .await?;
+    report.quarantined = u32::try_from(quarantined).unwrap_or(u32::MAX);
+    Ok(report)
+}
+
+async fn owners(entries: &[Entry], alive: &dyn Liveness) -> Owners {
+    let mut owners = Owners::default();
+    for entry in entries.iter().filter(|entry| entry.owner.is_some()) {
+        owners.lives.insert(entry.id.clone(), alive.life_of(entry).await);
+    }
+    let claims = alive.claims().await.into_iter();
+    owners.claims = claims.map(|claim| (claim.id.clone(), claim)).collect::<BTreeMap<_, _>>();
+    owners
+}
+
+/// Asks for the status where the action rests on the listing alone.
+async fn is_true<C: VipuController, S: LedgerStore>(
+    driver: &Driver<C, S>,
+    world: &World,
+    action: &Action,
+) -> bool {
+    if !action.must_be_verified() {
+        return true;
+    }
+    let Some(name) = place_of(driver, world, action).await else {
+        return false;
+    };
+    let Some(controller) = driver.views.pool().get(&name) else {
+        return false;
+    };
+    let call = controller.partition_status(action.id());
+    let status = driver.views.call(&name, driver.options.call_deadline, call).await;
+    match action {
+        Action::Adopt { .. } | Action::Quarantine { .. } => status.is_ok(),
+        _ => matches!(status, Err(VipuError::NotFound { .. })),
+    }
+}
+
+async fn place_of<C: VipuController, S: LedgerStore>(
+    driver: &Driver<C, S>,
+    world: &World,
+    action: &Action,
+) -> Option<ControllerName> {
+    match action {
+        Action::Adopt { controller, .. } | Action::Quarantine { controller, .. } | Action::Lost { controller, .. } => {
+            Some(controller.clone())
+        }
+        other => {
+            let id: &PartitionId = other.id();
+            let recorded = driver.commit.read(|state| state.get(id).and_then(|entry| entry.controller.clone()));
+            recorded.await.ok().flatten().filter(|name| {
+                world.controllers.iter().any(|view| view.name == *name && view.service != Service::Draining)
+                    || driver.views.pool().get(name).is_some()
+            })
+        }
+    }
+}
+
+/// Takes an action. Answers why it has to be gone on with later, if so.
+async fn take<C: VipuController, S: LedgerStore>(
+    driver: &Arc<Driver<C, S>>,
+    world: &World,
+    owners: &Arc<Owners>,
+    action: &Action,
+) -> Result<Option<String>, LedgerError> {
+    let id = action.id().clone();
+    let (decided, world, owners, window) = (action.clone(), world.clone(), Arc::clone(owners), driver.options.window());
+    let driving = matches!(action, Action::Finish { .. } | Action::Release { .. });
+    let decide = move |state: &LedgerState| {
+        let before = state.get(&id).map(|entry| entry.state.clone());
+        let changes = state.act(&decided, &world, &owners, window);
+        let mut after = state.clone();
+        changes.iter().for_each(|change| after.apply(change));
+        let entry = after.get(&id).cloned();
+        let fresh = before != entry.as_ref().map(|entry| entry.state.clone());
+        ((entry, fresh), changes)
+    };
+    let (entry, fresh) = driver.commit.transact(decide).await?;
+    let Some(entry) = entry.filter(|_| driving) else {
+        return Ok(None);
+    };
+    let intent = if fresh { Intent::Fresh } else { Intent::Found };
+    let patience = driver.options.longest_poll;
+    match entry.state {
+        EntryState::Intent { .. } => Ok(unfinished(driver.make(entry, intent, 0, patience).await?)),
+        EntryState::Releasing { .. } => match driver.remove(entry, intent, patience.max(Duration::ZERO)).await? {
+            Released::Later { detail } => Ok(Some(detail)),
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+fn unfinished(made: Made) -> Option<String> {
+    match made {
+        Made::Answer(Answer::Pending(Pending::Unanswered { controller, detail })) => {
+            Some(format!("controller {controller}: {detail}"))
+        }
+        Made::Answer(Answer::Pending(Pending::Creating | Pending::Resetting | Pending::Releasing)) => {
+            Some("the controller is still at it".into())
+        }
+        _ => None,
+    }
+}

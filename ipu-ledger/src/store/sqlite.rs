@@ -1,0 +1,297 @@
+//! A ledger in one SQLite file that several processes of a host share.
+//!
+//! One row per entry and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
+//! it, because SQLite's own lock is unfair: of sixteen processes some got nothing for seconds. The compare-and-swap is in
+//! the transaction itself; turns only make it fair.
+
+mod home;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{Change, Entry, FormatError, check_format};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
+use rustix::fs::FlockOperation;
+
+use super::{LedgerStore, Revision, Snapshot, StoreError, Turn};
+use crate::codec::{DecodeError, decode, encode};
+
+/// "IPUL": what makes an SQLite file a ledger.
+const APPLICATION_ID: i32 = i32::from_be_bytes(*b"IPUL");
+
+/// How long SQLite waits for a process that does not take turns, such as a person with the `sqlite3` tool.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// A ledger in an SQLite file. Clones share the connection.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    turns: File,
+    connection: Mutex<Connection>,
+    /// Device and inode of the file that is open.
+    identity: (u64, u64),
+}
+
+impl SqliteStore {
+    /// Opens the ledger at `path`, and makes it if there is none; a missing directory is made for its owner alone. Blocks
+    /// for a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Place`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
+    /// [`StoreError::Corrupt`] for a file that is no ledger; nothing was written then.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = home::prepare(path.as_ref())?;
+        let turns = private_file(&path.with_added_extension("lock"))?;
+        rustix::fs::flock(&turns, FlockOperation::LockExclusive).map_err(|error| unavailable("lock", &error))?;
+        let file = private_file(&path)?;
+        let opened = file.metadata().map_err(|error| unavailable("open", &error))?;
+        let connection = open(&path);
+        rustix::fs::flock(&turns, FlockOperation::Unlock).map_err(|error| unavailable("unlock", &error))?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                identity: (opened.dev(), opened.ino()),
+                connection: Mutex::new(connection?),
+                turns,
+                path,
+            }),
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce(&Shared, &mut Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let done = tokio::task::spawn_blocking(move || {
+            shared.check_identity()?;
+            work(&shared, &mut shared.connection())
+        });
+        done.await.map_err(|error| unavailable(step, &error))?
+    }
+}
+
+impl Shared {
+    // A transaction that panics is rolled back, so that what a poisoned lock holds is whole.
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Two processes must not go on with two files of one name: a ledger that was deleted or replaced is not used on.
+    fn check_identity(&self) -> Result<(), StoreError> {
+        let same = std::fs::metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity);
+        if same {
+            return Ok(());
+        }
+        Err(StoreError::Unavailable {
+            step: "use",
+            detail: format!("{} was deleted or replaced while it was open; restart", self.path.display()),
+        })
+    }
+
+    fn failed(&self, step: &'static str, error: &rusqlite::Error) -> StoreError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => self.corrupt(&error.to_string()),
+            Some(ErrorCode::DiskFull) => StoreError::Full {
+                detail: format!("no space is left for {}", self.path.display()),
+            },
+            _ => unavailable(step, error),
+        }
+    }
+
+    fn corrupt(&self, detail: &str) -> StoreError {
+        corrupt(&self.path, detail)
+    }
+}
+
+#[async_trait]
+impl LedgerStore for SqliteStore {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        let newer_than = newer_than.cloned();
+        self.on_thread("read", move |shared, connection| {
+            let failed = |error: rusqlite::Error| shared.failed("read", &error);
+            let transaction = connection.transaction().map_err(failed)?;
+            let revision = revision(&transaction).map_err(failed)?;
+            if newer_than.as_ref() == Some(&revision) {
+                return Ok(None);
+            }
+            check(&transaction, shared)?;
+            let rows: Vec<String> = transaction
+                .prepare_cached("SELECT entry FROM entries")
+                .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
+                .map_err(failed)?;
+            let entries: Result<Vec<Entry>, StoreError> = rows.iter().map(|row| entry(shared, row)).collect();
+            Ok(Some(Snapshot {
+                revision,
+                entries: entries?,
+            }))
+        })
+        .await
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        let (basis, changes) = (basis.clone(), changes.to_vec());
+        self.on_thread("write", move |shared, connection| {
+            let failed = |error: rusqlite::Error| shared.failed("write", &error);
+            let transaction = connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .map_err(failed)?;
+            if revision(&transaction).map_err(failed)? != basis {
+                return Err(StoreError::Conflict { basis });
+            }
+            check(&transaction, shared)?;
+            write(&transaction, &changes).map_err(failed)?;
+            let revision = revision(&transaction).map_err(failed)?;
+            transaction.commit().map_err(failed)?;
+            Ok(revision)
+        })
+        .await
+    }
+
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let taken = tokio::task::spawn_blocking(move || {
+            rustix::fs::flock(&shared.turns, FlockOperation::LockExclusive)
+                .map_err(|error| unavailable("lock", &error))?;
+            Ok(Turn::held_by(Unlock(shared)))
+        });
+        taken.await.map_err(|error| unavailable("lock", &error))?
+    }
+}
+
+/// Ends a turn when dropped.
+struct Unlock(Arc<Shared>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        // The lock ends with the file in any case.
+        let _ = rustix::fs::flock(&self.0.turns, FlockOperation::Unlock);
+    }
+}
+
+fn open(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => corrupt(path, &error.to_string()),
+        _ => unavailable("open", &error),
+    };
+    let mut connection = Connection::open(path).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    let number = |connection: &Connection, pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
+    let application: i32 = number(&connection, "application_id").map_err(failed)?;
+    let version: u32 = number(&connection, "user_version").map_err(failed)?;
+    let tables: u32 = connection
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .map_err(failed)?;
+    match (application, tables) {
+        (APPLICATION_ID, _) => check_format(version)?,
+        (0, 0) => {}
+        _ => return Err(corrupt(path, "it is the database of another program")),
+    }
+    connection
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+        .and_then(|_| connection.pragma_update(None, "synchronous", "FULL"))
+        .map_err(failed)?;
+    if application == 0 {
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(failed)?;
+        create(&transaction).map_err(failed)?;
+        transaction.commit().map_err(failed)?;
+    }
+    Ok(connection)
+}
+
+fn create(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", Entry::FORMAT)?;
+    transaction.execute_batch(
+        "CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL) STRICT;
+         INSERT INTO ledger VALUES (1, 0);
+         CREATE TABLE entries (id TEXT PRIMARY KEY, entry TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+    )
+}
+
+/// A newer build may have written since the file was opened.
+fn check(transaction: &Transaction<'_>, shared: &Shared) -> Result<(), StoreError> {
+    let version: u32 = transaction
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|error| shared.failed("read", &error))?;
+    check_format(version).map_err(|error: FormatError| error.into())
+}
+
+fn revision(transaction: &Transaction<'_>) -> rusqlite::Result<Revision> {
+    let number: Option<i64> = transaction
+        .prepare_cached("SELECT revision FROM ledger")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(Revision::new(number.unwrap_or(0).to_string()))
+}
+
+fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<()> {
+    for change in changes {
+        match change {
+            Change::Put(entry) => transaction
+                .prepare_cached("INSERT INTO entries VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET entry = ?2")?
+                .execute((entry.id.as_str(), encode(entry)))?,
+            Change::Remove(id) => transaction
+                .prepare_cached("DELETE FROM entries WHERE id = ?1")?
+                .execute([id.as_str()])?,
+        };
+    }
+    transaction
+        .prepare_cached("UPDATE ledger SET revision = revision + 1")?
+        .execute([])?;
+    Ok(())
+}
+
+fn entry(shared: &Shared, row: &str) -> Result<Entry, StoreError> {
+    decode(row).map_err(|error| match error {
+        DecodeError::Format(format) => StoreError::Format(format),
+        DecodeError::Damaged(source) => shared.corrupt(&source.to_string()),
+    })
+}
+
+fn private_file(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| StoreError::Place {
+            path: path.display().to_string(),
+            rule: error.to_string(),
+        })
+}
+
+fn corrupt(path: &Path, detail: &str) -> StoreError {
+    StoreError::Corrupt {
+        what: path.display().to_string(),
+        detail: detail.into(),
+    }
+}
+
+fn unavailable(step: &'static str, error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Unavailable {
+        step,
+        detail: error.to_string(),
+    }
+}

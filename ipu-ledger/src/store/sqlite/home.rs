@@ -1,0 +1,89 @@
+//! Where an SQLite ledger may live: on a file system of this host. WAL needs shared memory, and locks over a network are
+//! a promise that some servers do not keep.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::store::StoreError;
+
+/// File systems that are shared over a network or run by another program, by their magic number in statfs(2).
+const REFUSED: [(u32, &str); 16] = [
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFE53_4D42, "SMB2"),
+    (0xFF53_4D42, "CIFS"),
+    (0x6573_5546, "FUSE"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x00C3_6400, "Ceph"),
+    (0x5346_414F, "AFS"),
+    (0x6B41_4653, "kAFS"),
+    (0x7375_7245, "Coda"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636F, "OCFS2"),
+    (0xAAD7_AAEA, "PanFS"),
+    (0x0102_1997, "9P"),
+];
+
+/// The name of a file system that is refused.
+fn refused(magic: u32) -> Option<&'static str> {
+    REFUSED
+        .iter()
+        .find(|(number, _)| *number == magic)
+        .map(|(_, name)| *name)
+}
+
+/// The absolute path of a ledger, after its directory was made and looked at.
+pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
+    let place = |rule: String| StoreError::Place {
+        path: path.display().to_string(),
+        rule,
+    };
+    let absolute = std::path::absolute(path).map_err(|error| place(error.to_string()))?;
+    let Some(parent) = absolute.parent() else {
+        return Err(place("it names no file; give the path of a file".into()));
+    };
+    if absolute.is_dir() {
+        return Err(place("it is a directory; give the path of a file in it".into()));
+    }
+    if !parent.exists() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .map_err(|error| place(format!("the directory cannot be made: {error}")))?;
+    }
+    let found = rustix::fs::statfs(parent).map_err(|error| place(error.to_string()))?;
+    // The magic is 32 bits wide; some systems extend its sign.
+    let magic = (found.f_type.cast_unsigned() & 0xFFFF_FFFF) as u32;
+    match refused(magic) {
+        Some(name) => Err(place(format!(
+            "it lies on a {name} file system, over which SQLite's locks and shared memory do not work; choose a directory \
+             on a disk of this host"
+        ))),
+        None => Ok(absolute),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_refused_by_name_and_local_ones_are_not() {
+        assert_eq!(refused(0x6969), Some("NFS"));
+        assert_eq!(refused(0x6573_5546), Some("FUSE"));
+        for local in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
+            assert_eq!(refused(local), None, "{local:#x}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_not_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = prepare(directory.path()).unwrap_err();
+        assert!(error.to_string().contains("is a directory"), "{error}");
+    }
+}
