@@ -25,7 +25,10 @@ pub(crate) struct CallBook {
 impl CallBook {
     /// What is known of the calls of the intent or release that has this fence.
     pub(crate) fn of(&self, id: &PartitionId, fence: Timestamp) -> Option<Calls> {
-        locked(&self.calls).get(id).copied().filter(|calls| calls.fence == fence)
+        locked(&self.calls)
+            .get(id)
+            .copied()
+            .filter(|calls| calls.fence == fence)
     }
 
     /// The fence of the latest calls, if all of them were answered.

@@ -51,7 +51,9 @@ pub fn decode(text: &str) -> Result<Entry, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::{CallWindow, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp, World};
+    use ipu_core::{
+        CallWindow, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp, World,
+    };
 
     use super::*;
 
@@ -82,7 +84,10 @@ mod tests {
     #[test]
     fn a_newer_form_is_refused_by_its_number_even_if_nothing_else_is_understood() {
         let error = decode(r#"{"format":2,"something":["else"]}"#).unwrap_err();
-        assert!(matches!(error, DecodeError::Format(FormatError::Newer { found: 2 })), "{error}");
+        assert!(
+            matches!(error, DecodeError::Format(FormatError::Newer { found: 2 })),
+            "{error}"
+        );
         assert!(error.to_string().contains("format 2, newer than 1"), "{error}");
         assert!(matches!(
             decode(r#"{"format":0}"#).unwrap_err(),

@@ -125,7 +125,10 @@ impl<S: LedgerStore> Committer<S> {
     }
 
     /// Looks at the newest state.
-    pub(crate) async fn read<T>(&self, look: impl FnOnce(&LedgerState) -> T + Send) -> Result<T, Arc<StoreError>> {
+    pub(crate) async fn read<T>(
+        &self,
+        look: impl FnOnce(&LedgerState) -> T + Send,
+    ) -> Result<T, Arc<StoreError>> {
         let mut cached = self.cached.lock().await;
         self.refresh(&mut cached).await?;
         Ok(look(&cached.state))

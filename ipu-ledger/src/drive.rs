@@ -1,7 +1,9 @@
 //! The driver: what is recorded first, what is called then, and what is concluded from the answer.
 //!
-//! 1. The intent is durable. 2. The controller is called, under a deadline that ends before the intent's fence. 3. An
-//! answer is believed; no answer is not: then the status is asked. 4. What came of it is recorded.
+//! - The intent is durable.
+//! - The controller is called, under a deadline that ends before the intent's fence.
+//! - An answer is believed; no answer is not: then the status is asked.
+//! - What came of it is recorded.
 //!
 //! Two rules keep this safe when a driver dies between any two steps. A partition that is found where one was to be made
 //! is reset before it is handed on, unless this very driver made it. And an entry is only forgotten when the controller
@@ -26,7 +28,7 @@ use crate::store::LedgerStore;
 use crate::views::Views;
 
 /// Everything that the clones of a ledger share.
-pub(crate) struct Driver<C, S> {
+pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) views: Views<C>,
     pub(crate) commit: Committer<S>,
     pub(crate) book: CallBook,
@@ -34,7 +36,7 @@ pub(crate) struct Driver<C, S> {
 }
 
 /// The controller of an entry.
-pub(crate) struct At<C> {
+pub(crate) struct At<C: ?Sized> {
     pub(crate) name: ControllerName,
     pub(crate) controller: Arc<C>,
 }
@@ -59,7 +61,7 @@ impl Polls {
     }
 }
 
-impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
             views: Views::new(pool),
@@ -129,7 +131,10 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
                 PartitionState::Creating => return Ok(Answer::Pending(Pending::Creating)),
                 PartitionState::Resetting => return Ok(Answer::Pending(Pending::Resetting)),
                 PartitionState::Failed { errors } => errors,
-                _ => vec![format!("somebody else has controller {} remove the partition", at.name)],
+                _ => vec![format!(
+                    "somebody else has controller {} remove the partition",
+                    at.name
+                )],
             },
             Err(VipuError::NotFound { .. }) => vec![lost(&at.name)],
             // What the ledger says stands: nobody else can have it.
@@ -147,7 +152,9 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn ready(&self, at: &At<C>, entry: &Entry) -> Result<Answer, LedgerError> {
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
-        let entry = self.apply(move |state| state.ready(&id, attempt, answered, now)).await?;
+        let entry = self
+            .apply(move |state| state.ready(&id, attempt, answered, now))
+            .await?;
         Ok(Answer::Active(Grant::of(&entry, &at.name)))
     }
 
@@ -167,7 +174,9 @@ fn recorded(entry: &Entry) -> Option<Answer> {
     let controller = entry.controller.as_ref()?;
     match &entry.state {
         EntryState::Active => Some(Answer::Active(Grant::of(entry, controller))),
-        EntryState::Failed { errors } => Some(Answer::Pending(Pending::Failed { errors: errors.clone() })),
+        EntryState::Failed { errors } => Some(Answer::Pending(Pending::Failed {
+            errors: errors.clone(),
+        })),
         _ => None,
     }
 }

@@ -26,7 +26,7 @@ pub enum LedgerError {
         controller: ControllerName,
         /// In its words.
         #[source]
-        source: VipuError,
+        source: Box<VipuError>,
     },
     /// It does not fit now, and was not to wait.
     #[error("partition {id} does not fit now: {}", waiting.reason.message)]

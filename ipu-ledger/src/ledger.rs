@@ -23,11 +23,11 @@ use crate::store::LedgerStore;
 const ROUNDS: u32 = 16;
 
 /// The ledger. Cheap to clone; clones share everything.
-pub struct Ledger<C, S> {
+pub struct Ledger<C: ?Sized, S> {
     driver: Arc<Driver<C, S>>,
 }
 
-impl<C, S> Clone for Ledger<C, S> {
+impl<C: ?Sized, S> Clone for Ledger<C, S> {
     fn clone(&self) -> Self {
         Self {
             driver: Arc::clone(&self.driver),
@@ -35,13 +35,13 @@ impl<C, S> Clone for Ledger<C, S> {
     }
 }
 
-impl<C, S> std::fmt::Debug for Ledger<C, S> {
+impl<C: ?Sized, S> std::fmt::Debug for Ledger<C, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ledger").finish_non_exhaustive()
     }
 }
 
-impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// The ledger that is kept in `store` and drives the controllers of `pool`. Nothing is read or written yet.
     #[must_use]
     pub fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
@@ -107,7 +107,10 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
                     }
                 }
                 Answer::Pending(Pending::Failed { errors }) => {
-                    return Err(LedgerError::PartitionFailed { id: request.id, errors });
+                    return Err(LedgerError::PartitionFailed {
+                        id: request.id,
+                        errors,
+                    });
                 }
                 Answer::Pending(_) => {
                     tokio::time::sleep(pause).await;
@@ -155,10 +158,7 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
                 break;
             }
         }
-        waiting.map_or_else(
-            || Ok(Answer::Pending(Pending::Creating)),
-            Ok,
-        )
+        waiting.map_or_else(|| Ok(Answer::Pending(Pending::Creating)), Ok)
     }
 
     /// Takes the request to the ledger. Whether an intent is fresh is seen by comparing with what was recorded before.
@@ -203,7 +203,10 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
         if any {
             let drop = move |state: &LedgerState| {
                 let same = |entry: &&Entry| state.get(&entry.id) == Some(*entry);
-                let changes = dead.iter().filter(same).map(|entry| Change::Remove(entry.id.clone()));
+                let changes = dead
+                    .iter()
+                    .filter(same)
+                    .map(|entry| Change::Remove(entry.id.clone()));
                 ((), changes.collect())
             };
             self.driver.commit.transact(drop).await?;
@@ -248,13 +251,21 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
     {
         let decide = move |state: &LedgerState| match release(state) {
             Ok(step) => {
-                let intent = if step.changes.is_empty() { Intent::Found } else { Intent::Fresh };
+                let intent = if step.changes.is_empty() {
+                    Intent::Found
+                } else {
+                    Intent::Fresh
+                };
                 (Ok((step.outcome, intent)), step.changes)
             }
             Err(illegal) => (Err(illegal), Vec::new()),
         };
         match self.driver.commit.transact(decide).await?? {
-            (Release::Drive(entry), intent) => self.driver.remove(*entry, intent, self.driver.options.patience).await,
+            (Release::Drive(entry), intent) => {
+                self.driver
+                    .remove(*entry, intent, self.driver.options.patience)
+                    .await
+            }
             (Release::LeftLine, _) => Ok(Released::LeftLine),
             _ => Ok(Released::Nothing),
         }
@@ -268,16 +279,18 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
     pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
-        let decide = move |state: &LedgerState| {
-            match state.reset(&wanted, &owner, attempt, driver.options.window()) {
+        let decide =
+            move |state: &LedgerState| match state.reset(&wanted, &owner, attempt, driver.options.window()) {
                 Ok(step) => {
                     let before = state.get(&wanted).map(|entry| &entry.state);
                     let fresh = before != Some(&step.outcome.state);
-                    (Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })), step.changes)
+                    (
+                        Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })),
+                        step.changes,
+                    )
                 }
                 Err(illegal) => (Err(illegal), Vec::new()),
-            }
-        };
+            };
         let (entry, intent) = self.driver.commit.transact(decide).await??;
         match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
             Made::Answer(answer) => Ok(answer),
@@ -308,7 +321,9 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
                         since: grant.since,
                         controller: grant.controller,
                     }),
-                    Ok(Answer::Pending(Pending::Failed { errors })) => Ok(PartitionFacts::Failed { attempt, errors }),
+                    Ok(Answer::Pending(Pending::Failed { errors })) => {
+                        Ok(PartitionFacts::Failed { attempt, errors })
+                    }
                     Ok(_) | Err(LedgerError::Illegal(_)) => Ok(PartitionFacts::Pending { attempt }),
                     Err(error) => Err(error),
                 }
@@ -344,7 +359,11 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
     ///
     /// Errors of the store.
     pub async fn list(&self) -> Result<Vec<Entry>, LedgerError> {
-        Ok(self.driver.commit.read(|state| state.entries().cloned().collect()).await?)
+        Ok(self
+            .driver
+            .commit
+            .read(|state| state.entries().cloned().collect())
+            .await?)
     }
 
     /// The waiting line in order, with what each is told now.
@@ -364,8 +383,15 @@ impl<C: VipuController, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn query(&self, spec: &PartitionSpec) -> Result<Vec<(ControllerName, Result<Room, Reason>)>, LedgerError> {
-        let world = self.driver.views.world(&self.driver.options, Instant::now()).await;
+    pub async fn query(
+        &self,
+        spec: &PartitionSpec,
+    ) -> Result<Vec<(ControllerName, Result<Room, Reason>)>, LedgerError> {
+        let world = self
+            .driver
+            .views
+            .world(&self.driver.options, Instant::now())
+            .await;
         Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
     }
 

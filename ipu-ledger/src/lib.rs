@@ -46,6 +46,6 @@ pub use store::SqliteStore;
 pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
 
 pub use ipu_core::{
-    Change, Entry, EntryState, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota,
-    QuotaSubject, Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
+    Change, Entry, EntryState, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin,
+    Quota, QuotaSubject, Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
 };

@@ -19,7 +19,7 @@ use crate::error::LedgerError;
 use crate::liveness::Liveness;
 use crate::store::LedgerStore;
 
-pub(crate) async fn repair<C: VipuController, S: LedgerStore>(
+pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
     alive: &dyn Liveness,
 ) -> Result<RepairReport, LedgerError> {
@@ -72,12 +72,14 @@ async fn owners(entries: &[Entry], alive: &dyn Liveness) -> Owners {
         owners.lives.insert(entry.id.clone(), alive.life_of(entry).await);
     }
     let claims = alive.claims().await.into_iter();
-    owners.claims = claims.map(|claim| (claim.id.clone(), claim)).collect::<BTreeMap<_, _>>();
+    owners.claims = claims
+        .map(|claim| (claim.id.clone(), claim))
+        .collect::<BTreeMap<_, _>>();
     owners
 }
 
 /// Asks for the status where the action rests on the listing alone.
-async fn is_true<C: VipuController, S: LedgerStore>(
+async fn is_true<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
     world: &World,
     action: &Action,
@@ -99,20 +101,25 @@ async fn is_true<C: VipuController, S: LedgerStore>(
     }
 }
 
-async fn place_of<C: VipuController, S: LedgerStore>(
+async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
     world: &World,
     action: &Action,
 ) -> Option<ControllerName> {
     match action {
-        Action::Adopt { controller, .. } | Action::Quarantine { controller, .. } | Action::Lost { controller, .. } => {
-            Some(controller.clone())
-        }
+        Action::Adopt { controller, .. }
+        | Action::Quarantine { controller, .. }
+        | Action::Lost { controller, .. } => Some(controller.clone()),
         other => {
             let id: &PartitionId = other.id();
-            let recorded = driver.commit.read(|state| state.get(id).and_then(|entry| entry.controller.clone()));
+            let recorded = driver
+                .commit
+                .read(|state| state.get(id).and_then(|entry| entry.controller.clone()));
             recorded.await.ok().flatten().filter(|name| {
-                world.controllers.iter().any(|view| view.name == *name && view.service != Service::Draining)
+                world
+                    .controllers
+                    .iter()
+                    .any(|view| view.name == *name && view.service != Service::Draining)
                     || driver.views.pool().get(name).is_some()
             })
         }
@@ -120,14 +127,19 @@ async fn place_of<C: VipuController, S: LedgerStore>(
 }
 
 /// Takes an action. Answers why it has to be gone on with later, if so.
-async fn take<C: VipuController, S: LedgerStore>(
+async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
     world: &World,
     owners: &Arc<Owners>,
     action: &Action,
 ) -> Result<Option<String>, LedgerError> {
     let id = action.id().clone();
-    let (decided, world, owners, window) = (action.clone(), world.clone(), Arc::clone(owners), driver.options.window());
+    let (decided, world, owners, window) = (
+        action.clone(),
+        world.clone(),
+        Arc::clone(owners),
+        driver.options.window(),
+    );
     let driving = matches!(action, Action::Finish { .. } | Action::Release { .. });
     let decide = move |state: &LedgerState| {
         let before = state.get(&id).map(|entry| entry.state.clone());
@@ -146,10 +158,12 @@ async fn take<C: VipuController, S: LedgerStore>(
     let patience = driver.options.longest_poll;
     match entry.state {
         EntryState::Intent { .. } => Ok(unfinished(driver.make(entry, intent, 0, patience).await?)),
-        EntryState::Releasing { .. } => match driver.remove(entry, intent, patience.max(Duration::ZERO)).await? {
-            Released::Later { detail } => Ok(Some(detail)),
-            _ => Ok(None),
-        },
+        EntryState::Releasing { .. } => {
+            match driver.remove(entry, intent, patience.max(Duration::ZERO)).await? {
+                Released::Later { detail } => Ok(Some(detail)),
+                _ => Ok(None),
+            }
+        }
         _ => Ok(None),
     }
 }

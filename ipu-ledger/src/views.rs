@@ -8,15 +8,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    AgentId, Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Partition, PartitionId,
-    Reason, Service, Space, Topology, Unbounded, World,
+    AgentId, Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Partition,
+    PartitionId, Reason, Service, Space, Topology, Unbounded, World,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
 
-pub(crate) struct Views<C> {
+pub(crate) struct Views<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
 }
@@ -41,7 +41,7 @@ struct Hardware {
     known: Option<(Topology, Vec<IpuAddress>)>,
 }
 
-impl<C: VipuController> Views<C> {
+impl<C: VipuController + ?Sized + 'static> Views<C> {
     pub(crate) const fn new(pool: ControllerPool<C>) -> Self {
         Self {
             pool,
@@ -55,8 +55,16 @@ impl<C: VipuController> Views<C> {
 
     /// All controllers, none seen longer ago than `not_before`.
     pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
-        let open = self.pool.members().into_iter().map(|member| (member, Service::Open));
-        let draining = self.pool.draining().into_iter().map(|member| (member, Service::Draining));
+        let open = self
+            .pool
+            .members()
+            .into_iter()
+            .map(|member| (member, Service::Open));
+        let draining = self
+            .pool
+            .draining()
+            .into_iter()
+            .map(|member| (member, Service::Draining));
         let views = open.chain(draining).map(|(member, service)| async move {
             ControllerView {
                 listing: self.listing(&member, options, not_before).await,
@@ -105,7 +113,10 @@ impl<C: VipuController> Views<C> {
     ) -> Result<Arc<Listing>, Reason> {
         let now = Instant::now();
         let deadline = options.call_deadline;
-        if hardware.as_ref().is_none_or(|known| now - known.at >= options.hardware_age) {
+        if hardware
+            .as_ref()
+            .is_none_or(|known| now - known.at >= options.hardware_age)
+        {
             let known = self.ask_hardware(member, options).await?;
             *hardware = Some(Hardware { at: now, known });
         }
@@ -128,7 +139,10 @@ impl<C: VipuController> Views<C> {
             .call(name, options.call_deadline, member.controller.ipu_attributes(&[]))
             .await;
         let agents: BTreeMap<AgentId, _> = match answer {
-            Ok(agents) => agents.into_iter().map(|agent| (agent.agent, agent.ipus)).collect(),
+            Ok(agents) => agents
+                .into_iter()
+                .map(|agent| (agent.agent, agent.ipus))
+                .collect(),
             Err(error @ (VipuError::Refused { .. } | VipuError::BadReply { .. })) => {
                 tracing::debug!(%name, %error, "the controller does not list its IPUs");
                 BTreeMap::new()
@@ -141,7 +155,9 @@ impl<C: VipuController> Views<C> {
         match (Topology::from_agents(&agents), given) {
             (Ok(found), None) => Ok(Some((found.topology, found.unhealthy))),
             // Where the hardware was configured, only the health is taken from the controller, if it fits.
-            (Ok(found), Some(topology)) if found.topology == topology => Ok(Some((topology, found.unhealthy))),
+            (Ok(found), Some(topology)) if found.topology == topology => {
+                Ok(Some((topology, found.unhealthy)))
+            }
             (_, Some(topology)) => Ok(Some((topology, Vec::new()))),
             (Err(error), None) => {
                 tracing::warn!(%name, %error, "what the controller lists of its IPUs is not understood");
@@ -171,12 +187,18 @@ impl<C: VipuController> Views<C> {
     pub(crate) fn forget(&self, name: &ControllerName, id: &PartitionId) {
         let slot = self.slot(name);
         let mut seen = locked(&slot.seen);
-        if let Some(Seen { listing: Ok(listing), .. }) = seen.as_mut()
+        if let Some(Seen {
+            listing: Ok(listing), ..
+        }) = seen.as_mut()
             && listing.partitions().contains_key(id)
         {
             let mut room = listing.capacity().fork();
             room.give(id);
-            let others = listing.partitions().values().filter(|other| other.id != *id).cloned();
+            let others = listing
+                .partitions()
+                .values()
+                .filter(|other| other.id != *id)
+                .cloned();
             *listing = Arc::new(Listing::new(others, room));
         }
     }
@@ -193,7 +215,11 @@ impl Slot {
 }
 
 /// A listing with the room that is left beside `partitions`.
-fn listing(name: &ControllerName, partitions: Vec<Partition>, known: Option<&(Topology, Vec<IpuAddress>)>) -> Listing {
+fn listing(
+    name: &ControllerName,
+    partitions: Vec<Partition>,
+    known: Option<&(Topology, Vec<IpuAddress>)>,
+) -> Listing {
     let room: Box<dyn Capacity> = match known {
         Some((topology, unhealthy)) => {
             let observed = Inventory::observe(topology, unhealthy, &partitions, |_| true);

@@ -87,7 +87,7 @@ pub enum Illegal {
         /// Which partition.
         id: PartitionId,
         /// Whose it is; none if it is quarantined.
-        owner: Option<Owner>,
+        owner: Option<Box<Owner>>,
         /// Which instance of that owner.
         instance: u32,
     },
@@ -600,7 +600,7 @@ fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illega
     }
     Err(Illegal::NotTheOwner {
         id: entry.id.clone(),
-        owner: entry.owner.clone(),
+        owner: entry.owner.clone().map(Box::new),
         instance: entry.instance,
     })
 }

@@ -46,7 +46,7 @@ enum Called {
 /// a repetition of each.
 const ROUNDS: u32 = 6;
 
-impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Does what an intent says, as far as it goes within `patience`.
     pub(crate) async fn make(
         &self,
@@ -128,7 +128,7 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
                     return Err(LedgerError::Refused {
                         id: entry.id,
                         controller: at.name,
-                        source,
+                        source: Box::new(source),
                     });
                 }
             }
@@ -140,7 +140,14 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
     }
 
     async fn create(&self, at: &At<C>, entry: &Entry, called_before: bool) -> Called {
-        let told = entry.placed == PlacedBy::Ledger || matches!(entry.state, EntryState::Intent { operation: Operation::Reset, .. });
+        let told = entry.placed == PlacedBy::Ledger
+            || matches!(
+                entry.state,
+                EntryState::Intent {
+                    operation: Operation::Reset,
+                    ..
+                }
+            );
         let request = CreatePartition {
             id: entry.id.clone(),
             spec: entry.spec.clone(),
@@ -165,7 +172,9 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
             Err(VipuError::NotFound { .. }) => Called::Nothing,
             Err(error @ VipuError::Refused { .. }) => match self.status(at, entry).await {
                 // It is being made or reset already, and nobody can have used it since.
-                Ok(status) if matches!(status.state, PartitionState::Creating | PartitionState::Resetting) => {
+                Ok(status)
+                    if matches!(status.state, PartitionState::Creating | PartitionState::Resetting) =>
+                {
                     Called::Accepted
                 }
                 Err(VipuError::NotFound { .. }) => Called::Nothing,
@@ -274,7 +283,7 @@ enum Accepted {
     No,
 }
 
-fn unanswered<C>(at: &At<C>, error: &VipuError) -> Answer {
+fn unanswered<C: ?Sized>(at: &At<C>, error: &VipuError) -> Answer {
     Answer::Pending(Pending::Unanswered {
         controller: at.name.clone(),
         detail: error.to_string(),

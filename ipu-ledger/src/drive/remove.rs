@@ -12,7 +12,7 @@ use crate::calls::Calls;
 use crate::error::LedgerError;
 use crate::store::LedgerStore;
 
-impl<C: VipuController, S: LedgerStore> Driver<C, S> {
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Removes the partition of an entry that is being released, as far as it goes within `patience`.
     pub(crate) async fn remove(
         &self,
@@ -74,7 +74,10 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
         let calls = Calls {
             fence,
             accepted: answer.is_ok(),
-            answered: answer.as_ref().err().is_none_or(|error| !error.may_have_happened()),
+            answered: answer
+                .as_ref()
+                .err()
+                .is_none_or(|error| !error.may_have_happened()),
         };
         self.book.note(&entry.id, calls);
         answer
@@ -83,7 +86,11 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
     /// The controller does not know the partition.
     async fn gone(&self, at: &At<C>, entry: &Entry) -> Result<Released, LedgerError> {
         self.views.forget(&at.name, &entry.id);
-        let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.options.now());
+        let (id, answered, now) = (
+            entry.id.clone(),
+            self.book.answered(&entry.id),
+            self.options.now(),
+        );
         match self.apply(move |state| state.gone(&id, answered, now)).await {
             Ok(()) => {
                 self.book.forget(&entry.id);
@@ -96,5 +103,7 @@ impl<C: VipuController, S: LedgerStore> Driver<C, S> {
 }
 
 fn later(detail: &str) -> Released {
-    Released::Later { detail: detail.into() }
+    Released::Later {
+        detail: detail.into(),
+    }
 }

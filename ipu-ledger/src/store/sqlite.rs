@@ -51,8 +51,9 @@ impl SqliteStore {
     /// [`StoreError::Corrupt`] for a file that is no ledger; nothing was written then.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = home::prepare(path.as_ref())?;
-        let turns = private_file(&path.with_added_extension("lock"))?;
-        rustix::fs::flock(&turns, FlockOperation::LockExclusive).map_err(|error| unavailable("lock", &error))?;
+        let turns = private_file(&beside(&path))?;
+        rustix::fs::flock(&turns, FlockOperation::LockExclusive)
+            .map_err(|error| unavailable("lock", &error))?;
         let file = private_file(&path)?;
         let opened = file.metadata().map_err(|error| unavailable("open", &error))?;
         let connection = open(&path);
@@ -102,7 +103,10 @@ impl Shared {
         }
         Err(StoreError::Unavailable {
             step: "use",
-            detail: format!("{} was deleted or replaced while it was open; restart", self.path.display()),
+            detail: format!(
+                "{} was deleted or replaced while it was open; restart",
+                self.path.display()
+            ),
         })
     }
 
@@ -193,9 +197,12 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
     };
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY).map_err(failed)?;
-    let number = |connection: &Connection, pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
-    let application: i32 = number(&connection, "application_id").map_err(failed)?;
-    let version: u32 = number(&connection, "user_version").map_err(failed)?;
+    let application: i32 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(failed)?;
+    let version: u32 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(failed)?;
     let tables: u32 = connection
         .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
         .map_err(failed)?;
@@ -248,7 +255,9 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
     for change in changes {
         match change {
             Change::Put(entry) => transaction
-                .prepare_cached("INSERT INTO entries VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET entry = ?2")?
+                .prepare_cached(
+                    "INSERT INTO entries VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET entry = ?2",
+                )?
                 .execute((entry.id.as_str(), encode(entry)))?,
             Change::Remove(id) => transaction
                 .prepare_cached("DELETE FROM entries WHERE id = ?1")?
@@ -266,6 +275,13 @@ fn entry(shared: &Shared, row: &str) -> Result<Entry, StoreError> {
         DecodeError::Format(format) => StoreError::Format(format),
         DecodeError::Damaged(source) => shared.corrupt(&source.to_string()),
     })
+}
+
+/// The file on which processes take turns.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
 }
 
 fn private_file(path: &Path) -> Result<File, StoreError> {

@@ -1,0 +1,3 @@
+//! The ledger over simulated controllers, stores and crashes.
+
+mod first_thread;
