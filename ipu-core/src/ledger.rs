@@ -16,16 +16,16 @@
 //! Everything here is a pure function of the recorded state, what the controllers list, and `now`. It answers what to do
 //! and which [`Change`]s to commit; nothing counts before the commit. `ipu-ledger` does the rest.
 
+mod admission;
 pub(crate) mod capacity;
 pub(crate) mod diff;
 mod earliest;
 pub(crate) mod entry;
+pub(crate) mod illegal;
 pub(crate) mod line;
 pub(crate) mod moves;
 pub(crate) mod quota;
 pub(crate) mod space;
-#[cfg(test)]
-mod tests;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -79,8 +79,9 @@ pub use ledger::entry::{
     Change, Entry, EntryState, FormatError, LinePolicy, Operation, Pin, PlacedBy, Refused, Request,
     check_format,
 };
+pub use ledger::illegal::Illegal;
 pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
-pub use ledger::moves::{Admission, CallWindow, Illegal, Release, Step};
+pub use ledger::moves::{Admission, CallWindow, Release, Step};
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::space::Space;
 pub use observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};

@@ -8,12 +8,9 @@ use core::time::Duration;
 
 use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::World;
-use crate::ledger::entry::{
-    Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Refused, Request, same_make,
-};
-use crate::ledger::line::{LineRules, Verdict, Waiting, Walk, compete};
-use crate::partition::PartitionSpec;
+use crate::ledger::entry::{Change, Entry, EntryState, Operation, PlacedBy, Refused};
+use crate::ledger::illegal::{Illegal, check_attempt, check_owner, moved};
+use crate::ledger::line::Waiting;
 use crate::units::Timestamp;
 
 /// An answer together with what has to be committed for it to be true.
@@ -27,14 +24,14 @@ pub struct Step<T> {
 }
 
 impl<T> Step<T> {
-    const fn nothing(outcome: T) -> Self {
+    pub(crate) const fn nothing(outcome: T) -> Self {
         Self {
             outcome,
             changes: Vec::new(),
         }
     }
 
-    fn put(entry: &Entry, outcome: T) -> Self {
+    pub(crate) fn put(entry: &Entry, outcome: T) -> Self {
         Self {
             outcome,
             changes: Vec::from([Change::Put(Arc::new(entry.clone()))]),
@@ -77,76 +74,6 @@ pub enum Release {
     Drive(Box<Entry>),
 }
 
-/// Why the ledger does not do what it is asked to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Illegal {
-    /// The id is somebody else's.
-    #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("nobody known"), alloc::string::ToString::to_string))]
-    NotTheOwner {
-        /// Which partition.
-        id: PartitionId,
-        /// Whose it is; none if it is quarantined.
-        owner: Option<Box<Owner>>,
-        /// Which instance of that owner.
-        instance: u32,
-    },
-    /// The controller has a partition of that id which the ledger did not make for this owner.
-    #[error(
-        "controller {controller} has a partition {id} of {found} IPUs that was not made for this request"
-    )]
-    Foreign {
-        /// Which partition.
-        id: PartitionId,
-        /// Where.
-        controller: ControllerName,
-        /// Its size.
-        found: u32,
-    },
-    /// The owner asked for something else under this id before.
-    #[error("partition {id} was asked for with other properties ({} IPUs, {} GCDs) before; release it first", recorded.size, recorded.gcds)]
-    OtherSpec {
-        /// Which partition.
-        id: PartitionId,
-        /// What was asked for.
-        recorded: Box<PartitionSpec>,
-    },
-    /// A newer attempt has asked already.
-    #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} asked already")]
-    StaleAttempt {
-        /// Which partition.
-        id: PartitionId,
-        /// The attempt of the request.
-        asked: u32,
-        /// The attempt in the ledger.
-        recorded: u32,
-    },
-    /// The line is full.
-    #[error("the waiting line is full with {limit} requests")]
-    LineFull {
-        /// How many it takes.
-        limit: usize,
-    },
-    /// The entry has moved on, so that the fact no longer applies to it.
-    #[error("partition {id} is {state} and cannot become {wanted}")]
-    Moved {
-        /// Which partition.
-        id: PartitionId,
-        /// Its state; `gone` if there is no entry.
-        state: &'static str,
-        /// What it was to become.
-        wanted: &'static str,
-    },
-    /// A call that somebody made may still be under way.
-    #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]
-    Unsettled {
-        /// Which partition.
-        id: PartitionId,
-        /// Until when.
-        until: Timestamp,
-    },
-}
-
 /// When a call is made: now, and how long at most until its effect is there or never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallWindow {
@@ -157,165 +84,12 @@ pub struct CallWindow {
 }
 
 impl CallWindow {
-    fn fence(self) -> Timestamp {
+    pub(crate) fn fence(self) -> Timestamp {
         self.now.plus(self.settle)
     }
 }
 
 impl LedgerState {
-    /// A request: records it, and lets it go if its turn has come.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old or the line is full.
-    pub fn request(
-        &self,
-        request: &Request,
-        world: &World,
-        rules: &LineRules,
-        window: CallWindow,
-    ) -> Result<Step<Admission>, Illegal> {
-        let Some(entry) = self.get(&request.id) else {
-            return self.first_request(request, world, rules, window);
-        };
-        let claims =
-            matches!(entry.state, EntryState::Quarantined) && entry.owner.is_none() && request.is_derived();
-        if !claims {
-            check_owner(entry, &request.owner, request.instance)?;
-        }
-        if !same_make(&request.spec, &entry.spec) {
-            return Err(Illegal::OtherSpec {
-                id: request.id.clone(),
-                recorded: Box::new(entry.spec.clone()),
-            });
-        }
-        check_attempt(entry, request.attempt)?;
-        Ok(self.repeated_request(entry, request, world, rules, window))
-    }
-
-    /// A request for an id without an entry.
-    fn first_request(
-        &self,
-        request: &Request,
-        world: &World,
-        rules: &LineRules,
-        window: CallWindow,
-    ) -> Result<Step<Admission>, Illegal> {
-        let mut entry = Entry::waiting(request, self.next_ticket(), window.now);
-        if let Some((controller, partition)) = world.find(&request.id) {
-            if !request.is_derived() || !entry.matches(&partition.spec) {
-                return Err(Illegal::Foreign {
-                    id: request.id.clone(),
-                    controller: controller.clone(),
-                    found: partition.spec.size.get(),
-                });
-            }
-            // The ledger was lost; nobody knows what the partition was used for.
-            entry.places.clone_from(&partition.ipus);
-            let entry = entry.asked(controller, Operation::Reset, window);
-            return Ok(Step::put(&entry, Admission::Drive(entry.clone())));
-        }
-        if self.line().len() >= rules.length_limit {
-            return Err(Illegal::LineFull {
-                limit: rules.length_limit,
-            });
-        }
-        Ok(self.admit(entry, request.line, world, rules, window))
-    }
-
-    /// A request of the owner for an id that has an entry.
-    fn repeated_request(
-        &self,
-        recorded: &Entry,
-        request: &Request,
-        world: &World,
-        rules: &LineRules,
-        window: CallWindow,
-    ) -> Step<Admission> {
-        let mut entry = recorded.clone();
-        entry.attempt = request.attempt;
-        entry.holder.clone_from(&request.holder);
-        let newer = request.attempt > recorded.attempt;
-        match &recorded.state {
-            EntryState::Waiting { .. } => self.admit(entry, request.line, world, rules, window),
-            EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
-            EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
-            EntryState::Active | EntryState::Failed { .. } if !newer => {
-                changed(recorded, entry, Admission::Held)
-            }
-            EntryState::Orphaned if !newer => {
-                let entry = entry.turned(EntryState::Active, window.now);
-                Step::put(&entry, Admission::Held(entry.clone()))
-            }
-            EntryState::Active
-            | EntryState::Failed { .. }
-            | EntryState::Orphaned
-            | EntryState::Quarantined => {
-                entry.owner = Some(request.owner.clone());
-                entry.instance = request.instance;
-                let Some(controller) = recorded.controller.clone() else {
-                    // Only a damaged ledger holds something nowhere.
-                    return self.admit(entry, request.line, world, rules, window);
-                };
-                let entry = entry.asked(&controller, Operation::Reset, window);
-                Step::put(&entry, Admission::Drive(entry.clone()))
-            }
-        }
-    }
-
-    /// Walks the line up to `entry`, which may be new, and lets it go if its turn has come.
-    fn admit(
-        &self,
-        entry: Entry,
-        policy: LinePolicy,
-        world: &World,
-        rules: &LineRules,
-        window: CallWindow,
-    ) -> Step<Admission> {
-        let mut line = self.line();
-        line.retain(|other| other.id != entry.id);
-        let at = line.partition_point(|other| super::line_order(other) < super::line_order(&entry));
-        let mut walk = Walk::new(self, world, rules, window.now);
-        for ahead in &line[..at] {
-            let _ = walk.step(ahead);
-        }
-        match walk.step(&entry) {
-            Verdict::Go {
-                controller,
-                places,
-                placed,
-            } => {
-                let passed: Vec<_> = walk
-                    .staying
-                    .iter()
-                    .filter(|other| compete(other, &entry))
-                    .collect();
-                let mut changes: Vec<Change> = passed
-                    .into_iter()
-                    .map(|other| Change::Put(Arc::new(other.passed())))
-                    .collect();
-                let mut going = entry.clone();
-                going.placed = placed;
-                going.places = if placed == PlacedBy::Ledger {
-                    places
-                } else {
-                    Vec::new()
-                };
-                let going = going.asked(&controller, Operation::Create, window);
-                changes.push(Change::Put(Arc::new(going.clone())));
-                Step {
-                    outcome: Admission::Drive(going),
-                    changes,
-                }
-            }
-            Verdict::Stay(waiting) => match (self.get(&entry.id), policy) {
-                (None, LinePolicy::Refuse) => Step::nothing(Admission::Refused(waiting)),
-                (Some(recorded), _) if *recorded == entry => Step::nothing(Admission::Stay(waiting)),
-                (Some(_), _) | (None, LinePolicy::Wait) => Step::put(&entry, Admission::Stay(waiting)),
-            },
-        }
-    }
-
     /// The owner wants the partition reset for `attempt`, also if it is fresh for it already. One that is being made or
     /// reset just now is fresh anyway.
     ///
@@ -556,7 +330,12 @@ impl LedgerState {
 
 impl Entry {
     /// The same entry as an intent at `controller`.
-    fn asked(&self, controller: &ControllerName, operation: Operation, window: CallWindow) -> Self {
+    pub(crate) fn asked(
+        &self,
+        controller: &ControllerName,
+        operation: Operation,
+        window: CallWindow,
+    ) -> Self {
         let fence = window.fence();
         let mut entry = self.turned(EntryState::Intent { operation, fence }, window.now);
         entry.controller = Some(controller.clone());
@@ -565,7 +344,7 @@ impl Entry {
     }
 
     /// The same entry, once more passed over.
-    fn passed(&self) -> Self {
+    pub(crate) fn passed(&self) -> Self {
         let mut entry = self.clone();
         entry.passed_over = entry.passed_over.saturating_add(1);
         entry
@@ -594,40 +373,10 @@ impl Entry {
     }
 }
 
-fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {
-    if entry.owner.as_ref() == Some(owner) && entry.instance == instance {
-        return Ok(());
-    }
-    Err(Illegal::NotTheOwner {
-        id: entry.id.clone(),
-        owner: entry.owner.clone().map(Box::new),
-        instance: entry.instance,
-    })
-}
-
-fn check_attempt(entry: &Entry, asked: u32) -> Result<(), Illegal> {
-    if asked >= entry.attempt {
-        return Ok(());
-    }
-    Err(Illegal::StaleAttempt {
-        id: entry.id.clone(),
-        asked,
-        recorded: entry.attempt,
-    })
-}
-
-fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Step<T> {
+pub(crate) fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Step<T> {
     if *recorded == entry {
         Step::nothing(outcome(entry))
     } else {
         Step::put(&entry, outcome(entry.clone()))
-    }
-}
-
-fn moved(entry: &Entry, wanted: &'static str) -> Illegal {
-    Illegal::Moved {
-        id: entry.id.clone(),
-        state: entry.state.label(),
-        wanted,
     }
 }

@@ -1,0 +1,167 @@
+//! Requests: into the line, and out of it when their turn has come.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::World;
+use crate::ledger::entry::{Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
+use crate::ledger::illegal::{Illegal, check_attempt, check_owner};
+use crate::ledger::line::{LineRules, Verdict, Walk, compete};
+use crate::ledger::moves::{Admission, CallWindow, Step, changed};
+
+impl LedgerState {
+    /// A request: records it, and lets it go if its turn has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old or the line is full.
+    pub fn request(
+        &self,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Result<Step<Admission>, Illegal> {
+        let Some(entry) = self.get(&request.id) else {
+            return self.first_request(request, world, rules, window);
+        };
+        let claims =
+            matches!(entry.state, EntryState::Quarantined) && entry.owner.is_none() && request.is_derived();
+        if !claims {
+            check_owner(entry, &request.owner, request.instance)?;
+        }
+        if !same_make(&request.spec, &entry.spec) {
+            return Err(Illegal::OtherSpec {
+                id: request.id.clone(),
+                recorded: Box::new(entry.spec.clone()),
+            });
+        }
+        check_attempt(entry, request.attempt)?;
+        Ok(self.repeated_request(entry, request, world, rules, window))
+    }
+
+    /// A request for an id without an entry.
+    fn first_request(
+        &self,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Result<Step<Admission>, Illegal> {
+        let mut entry = Entry::waiting(request, self.next_ticket(), window.now);
+        if let Some((controller, partition)) = world.find(&request.id) {
+            if !request.is_derived() || !entry.matches(&partition.spec) {
+                return Err(Illegal::Foreign {
+                    id: request.id.clone(),
+                    controller: controller.clone(),
+                    found: partition.spec.size.get(),
+                });
+            }
+            // The ledger was lost; nobody knows what the partition was used for.
+            entry.places.clone_from(&partition.ipus);
+            let entry = entry.asked(controller, Operation::Reset, window);
+            return Ok(Step::put(&entry, Admission::Drive(entry.clone())));
+        }
+        if self.line().len() >= rules.length_limit {
+            return Err(Illegal::LineFull {
+                limit: rules.length_limit,
+            });
+        }
+        Ok(self.admit(entry, request.line, world, rules, window))
+    }
+
+    /// A request of the owner for an id that has an entry.
+    fn repeated_request(
+        &self,
+        recorded: &Entry,
+        request: &Request,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Step<Admission> {
+        let mut entry = recorded.clone();
+        entry.attempt = request.attempt;
+        entry.holder.clone_from(&request.holder);
+        let newer = request.attempt > recorded.attempt;
+        match &recorded.state {
+            EntryState::Waiting { .. } => self.admit(entry, request.line, world, rules, window),
+            EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
+            EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
+            EntryState::Active | EntryState::Failed { .. } if !newer => {
+                changed(recorded, entry, Admission::Held)
+            }
+            EntryState::Orphaned if !newer => {
+                let entry = entry.turned(EntryState::Active, window.now);
+                Step::put(&entry, Admission::Held(entry.clone()))
+            }
+            EntryState::Active
+            | EntryState::Failed { .. }
+            | EntryState::Orphaned
+            | EntryState::Quarantined => {
+                entry.owner = Some(request.owner.clone());
+                entry.instance = request.instance;
+                let Some(controller) = recorded.controller.clone() else {
+                    // Only a damaged ledger holds something nowhere.
+                    return self.admit(entry, request.line, world, rules, window);
+                };
+                let entry = entry.asked(&controller, Operation::Reset, window);
+                Step::put(&entry, Admission::Drive(entry.clone()))
+            }
+        }
+    }
+
+    /// Walks the line up to `entry`, which may be new, and lets it go if its turn has come.
+    fn admit(
+        &self,
+        entry: Entry,
+        policy: LinePolicy,
+        world: &World,
+        rules: &LineRules,
+        window: CallWindow,
+    ) -> Step<Admission> {
+        let mut line = self.line();
+        line.retain(|other| other.id != entry.id);
+        let at = line.partition_point(|other| super::line_order(other) < super::line_order(&entry));
+        let mut walk = Walk::new(self, world, rules, window.now);
+        for ahead in &line[..at] {
+            let _ = walk.step(ahead);
+        }
+        match walk.step(&entry) {
+            Verdict::Go {
+                controller,
+                places,
+                placed,
+            } => {
+                let passed: Vec<_> = walk
+                    .staying
+                    .iter()
+                    .filter(|other| compete(other, &entry))
+                    .collect();
+                let mut changes: Vec<Change> = passed
+                    .into_iter()
+                    .map(|other| Change::Put(Arc::new(other.passed())))
+                    .collect();
+                let mut going = entry.clone();
+                going.placed = placed;
+                going.places = if placed == PlacedBy::Ledger {
+                    places
+                } else {
+                    Vec::new()
+                };
+                let going = going.asked(&controller, Operation::Create, window);
+                changes.push(Change::Put(Arc::new(going.clone())));
+                Step {
+                    outcome: Admission::Drive(going),
+                    changes,
+                }
+            }
+            Verdict::Stay(waiting) => match (self.get(&entry.id), policy) {
+                (None, LinePolicy::Refuse) => Step::nothing(Admission::Refused(waiting)),
+                (Some(recorded), _) if *recorded == entry => Step::nothing(Admission::Stay(waiting)),
+                (Some(_), _) | (None, LinePolicy::Wait) => Step::put(&entry, Admission::Stay(waiting)),
+            },
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the ledger does not do, and the checks that several transitions share.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ledger::entry::Entry;
+use crate::partition::PartitionSpec;
+use crate::units::Timestamp;
+
+/// Why the ledger does not do what it is asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Illegal {
+    /// The id is somebody else's.
+    #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("nobody known"), alloc::string::ToString::to_string))]
+    NotTheOwner {
+        /// Which partition.
+        id: PartitionId,
+        /// Whose it is; none if it is quarantined.
+        owner: Option<Box<Owner>>,
+        /// Which instance of that owner.
+        instance: u32,
+    },
+    /// The controller has a partition of that id which the ledger did not make for this owner.
+    #[error(
+        "controller {controller} has a partition {id} of {found} IPUs that was not made for this request"
+    )]
+    Foreign {
+        /// Which partition.
+        id: PartitionId,
+        /// Where.
+        controller: ControllerName,
+        /// Its size.
+        found: u32,
+    },
+    /// The owner asked for something else under this id before.
+    #[error("partition {id} was asked for with other properties ({} IPUs, {} GCDs) before; release it first", recorded.size, recorded.gcds)]
+    OtherSpec {
+        /// Which partition.
+        id: PartitionId,
+        /// What was asked for.
+        recorded: Box<PartitionSpec>,
+    },
+    /// A newer attempt has asked already.
+    #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} asked already")]
+    StaleAttempt {
+        /// Which partition.
+        id: PartitionId,
+        /// The attempt of the request.
+        asked: u32,
+        /// The attempt in the ledger.
+        recorded: u32,
+    },
+    /// The line is full.
+    #[error("the waiting line is full with {limit} requests")]
+    LineFull {
+        /// How many it takes.
+        limit: usize,
+    },
+    /// The entry has moved on, so that the fact no longer applies to it.
+    #[error("partition {id} is {state} and cannot become {wanted}")]
+    Moved {
+        /// Which partition.
+        id: PartitionId,
+        /// Its state; `gone` if there is no entry.
+        state: &'static str,
+        /// What it was to become.
+        wanted: &'static str,
+    },
+    /// A call that somebody made may still be under way.
+    #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]
+    Unsettled {
+        /// Which partition.
+        id: PartitionId,
+        /// Until when.
+        until: Timestamp,
+    },
+}
+
+pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {
+    if entry.owner.as_ref() == Some(owner) && entry.instance == instance {
+        return Ok(());
+    }
+    Err(Illegal::NotTheOwner {
+        id: entry.id.clone(),
+        owner: entry.owner.clone().map(Box::new),
+        instance: entry.instance,
+    })
+}
+
+pub(crate) fn check_attempt(entry: &Entry, asked: u32) -> Result<(), Illegal> {
+    if asked >= entry.attempt {
+        return Ok(());
+    }
+    Err(Illegal::StaleAttempt {
+        id: entry.id.clone(),
+        asked,
+        recorded: entry.attempt,
+    })
+}
+
+pub(crate) fn moved(entry: &Entry, wanted: &'static str) -> Illegal {
+    Illegal::Moved {
+        id: entry.id.clone(),
+        state: entry.state.label(),
+        wanted,
+    }
+}

@@ -1,1 +1,0 @@
-//! Properties and cases of the ledger.
