@@ -91,6 +91,27 @@ async fn a_killed_simulator_has_lost_nothing_that_it_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_signal_to_end_is_a_success_and_leaves_the_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("pod.json");
+    let (mut child, mut client) = process(&state).await;
+    client.create_partition(create("p1", 4)).await.unwrap();
+    drop(client);
+    let pid = child.id().unwrap().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .await
+            .unwrap()
+            .success()
+    );
+    assert_eq!(child.wait().await.unwrap().code(), Some(0));
+    let (_child, mut client) = process(&state).await;
+    status(&mut client, "p1").await.unwrap();
+}
+
+#[tokio::test]
 async fn two_simulators_of_one_file_serve_one_pod() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("pod.json");
