@@ -10,7 +10,6 @@ use crate::ids::{AllocationId, PartitionId};
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
-mod bits;
 mod block;
 mod blockers;
 mod choose;

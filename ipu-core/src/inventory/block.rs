@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::BlockError;
+use super::{BlockError, words};
 use crate::ids::ClusterId;
 use crate::partition::IpuPlace;
 use crate::topology::{IpuAddress, Topology};
@@ -242,9 +242,10 @@ impl Block {
 
 /// The IPUs of a mask.
 pub(crate) fn addresses(link_domain: u32, mask: u64) -> impl Iterator<Item = IpuAddress> {
-    (0..64_u8)
-        .filter(move |ipu| mask >> ipu & 1 == 1)
-        .map(move |ipu| IpuAddress { link_domain, ipu })
+    words::bits(mask).map(move |bit| IpuAddress {
+        link_domain,
+        ipu: (bit & 63) as u8,
+    })
 }
 
 impl TryFrom<Raw> for Block {

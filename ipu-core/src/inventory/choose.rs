@@ -38,10 +38,10 @@ impl<'a> View<'a> {
         if let Some(domains) = domains_of(size) {
             let candidates = self
                 .pools()
-                .filter_map(|pool| Some((pool.index.whole().len(), lowest_whole(pool, domains)?)));
+                .filter_map(|pool| Some((pool.index.whole_count(), lowest_whole(pool, domains)?)));
             return candidates.min().and_then(|(_, domains)| whole(domains));
         }
-        let (order, row) = self.pool.index.tightest_order(size)?;
+        let (order, row) = self.pool.index.tightest(size)?;
         let starts = self.pool.siblings(row).fold(0, |all, row| {
             all | words::maximal(self.pool.index.row(row), order)
         });
@@ -99,11 +99,10 @@ impl<'a> View<'a> {
 
 /// The lowest whole free link domains of a pool, if it has so many.
 fn lowest_whole(pool: &Pool, domains: usize) -> Option<Vec<u32>> {
-    let enough = pool.index.whole().len() as usize >= domains;
+    let enough = pool.index.whole_count() >= domains;
     enough.then(|| {
         pool.index
             .whole()
-            .iter()
             .take(domains)
             .map(|row| pool.domain(row))
             .collect()

@@ -3,7 +3,6 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::bits::BitSet;
 use super::words;
 use crate::units::IpuCount;
 
@@ -26,35 +25,63 @@ use crate::units::IpuCount;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeIndex {
-    /// IPUs that each row has.
-    rows: Vec<u64>,
-    /// Free IPUs of each row.
-    free: Vec<u64>,
-    /// The orders of the maximal free blocks of each row.
-    signatures: Vec<u8>,
-    /// Entry k: rows that have a maximal free block of 2^k IPUs.
-    tightest: [BitSet; 7],
-    /// Entry k: rows whose largest free block has at least 2^k IPUs.
-    fitting: [BitSet; 7],
+    rows: Vec<Row>,
+    /// A tree in which each node has 32 children and one byte for each. Bit k of a byte is set if there is a maximal free
+    /// block of 2^k IPUs below. The root is the first; the children of node n are the nodes 32n+1 to 32n+32; the rows are
+    /// where the nodes of one more level would be.
+    nodes: Vec<Node>,
     total: u32,
+}
+
+/// The IPUs that a row has, and those of them that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    ipus: u64,
+    free: u64,
+}
+
+/// The bytes of 32 children, the first in the lowest byte of the first word. Words, because a byte that is written and at
+/// once read as a part of a word makes the processor wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(32))]
+struct Node([u64; 4]);
+
+impl Node {
+    /// The first child with any of `orders`, a mask.
+    fn find(&self, orders: u8) -> Option<usize> {
+        let orders = u64::from(orders) * 0x0101_0101_0101_0101;
+        let found = self.0.map(|word| word & orders);
+        let word = found.iter().position(|word| *word != 0)?;
+        Some(word * 8 + found[word].trailing_zeros() as usize / 8)
+    }
+
+    /// What any child has.
+    const fn any_child(&self) -> u8 {
+        let [a, b, c, d] = self.0;
+        let eight = a | b | c | d;
+        let four = eight | eight >> 32;
+        let two = four | four >> 16;
+        (two | two >> 8) as u8
+    }
 }
 
 impl FreeIndex {
     /// An index of rows that have these IPUs, all of them free; bit i of a word for IPU i.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = u64>) -> Self {
-        let rows: Vec<u64> = rows.into_iter().collect();
-        let empty = || core::array::from_fn(|_| BitSet::below(rows.len()));
+        let rows: Vec<Row> = rows.into_iter().map(|ipus| Row { ipus, free: 0 }).collect();
+        let (mut nodes, mut level) = (1, 32);
+        while level < rows.len() {
+            nodes += level;
+            level *= 32;
+        }
         let mut index = Self {
-            free: vec![0; rows.len()],
-            signatures: vec![0; rows.len()],
-            tightest: empty(),
-            fitting: empty(),
-            total: 0,
             rows,
+            nodes: vec![Node::default(); nodes],
+            total: 0,
         };
         for row in 0..index.rows.len() {
-            index.set(row, index.rows[row]);
+            index.set(row, index.rows[row].ipus);
         }
         index
     }
@@ -68,36 +95,50 @@ impl FreeIndex {
     /// The free IPUs of a row; 0 if there is no such row.
     #[must_use]
     pub fn row(&self, row: usize) -> u64 {
-        self.free.get(row).copied().unwrap_or(0)
+        self.rows.get(row).map_or(0, |row| row.free)
     }
 
     /// The size of the largest free block; none if nothing is free.
     #[must_use]
     pub fn largest(&self) -> Option<IpuCount> {
-        let order = (0..7_u32)
-            .rev()
-            .find(|order| self.fitting[*order as usize].len() > 0)?;
-        IpuCount::from_order(order)
+        words::top(self.signature()).and_then(IpuCount::from_order)
     }
 
     /// The free block of `size` at the lowest address: row and first IPU.
     #[must_use]
     pub fn first_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
-        let row = self.fitting.get(size.order() as usize)?.first()?;
-        Some((row, first_start(words::starts(self.row(row), size.order()))))
+        let order = size.order();
+        let row = self.find(0x7f << order.min(7))?;
+        Some((row, first_start(words::starts(self.row(row), order))))
     }
 
     /// The block of `size` at the start of the smallest maximal free block that it fits into, the lowest of them: row
     /// and first IPU. This is what splits as little free space as possible.
     #[must_use]
     pub fn best_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
-        let (order, row) = self.tightest_order(size)?;
+        let (order, row) = self.tightest(size)?;
         Some((row, first_start(words::maximal(self.row(row), order))))
     }
 
     /// The order of the smallest maximal free block that `size` fits into, and the first row that has one.
-    pub(super) fn tightest_order(&self, size: IpuCount) -> Option<(u32, usize)> {
-        (size.order()..7).find_map(|order| Some((order, self.tightest[order as usize].first()?)))
+    pub(super) fn tightest(&self, size: IpuCount) -> Option<(u32, usize)> {
+        let fitting = self.signature() >> size.order().min(7);
+        let order = size.order() + fitting.trailing_zeros();
+        Some((order, self.find(1 << order.min(7))?))
+    }
+
+    /// The first row that has a maximal free block of any of `orders`, a mask.
+    fn find(&self, orders: u8) -> Option<usize> {
+        let mut node = 0;
+        while let Some(children) = self.nodes.get(node) {
+            node = 32 * node + 1 + children.find(orders)?;
+        }
+        Some(node - self.nodes.len())
+    }
+
+    /// Bit k is set if any row has a maximal free block of 2^k IPUs.
+    fn signature(&self) -> u8 {
+        self.nodes.first().map_or(0, Node::any_child)
     }
 
     /// Takes the block of [`first_fit`](Self::first_fit).
@@ -119,7 +160,8 @@ impl FreeIndex {
         };
         let free = self.row(row);
         if free & block == block {
-            self.set(row, free & !block);
+            self.store(row, free & !block);
+            self.total -= size.get();
         }
         free & block == block
     }
@@ -131,7 +173,8 @@ impl FreeIndex {
         };
         let free = self.row(row);
         if free & block == 0 {
-            self.set(row, free | block);
+            self.store(row, free | block);
+            self.total += size.get();
         }
         free & block == 0
     }
@@ -142,38 +185,41 @@ impl FreeIndex {
             return None;
         }
         let block = words::block(u32::from(first), size.order());
-        (self.rows.get(row)? & block == block).then_some(block)
+        (self.rows.get(row)?.ipus & block == block).then_some(block)
     }
 
-    /// Rows that are free as a whole link domain.
-    pub(super) fn whole(&self) -> &BitSet {
-        &self.fitting[6]
+    /// The rows that are free as a whole link domain.
+    pub(super) fn whole(&self) -> impl Iterator<Item = usize> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter(|(_, row)| row.free == u64::MAX).map(|(row, _)| row)
+    }
+
+    /// How many rows are free as a whole link domain.
+    pub(super) fn whole_count(&self) -> usize {
+        self.whole().count()
     }
 
     /// Makes exactly `free` the free IPUs of a row that exists.
     pub(super) fn set(&mut self, row: usize, free: u64) {
-        let old = core::mem::replace(&mut self.free[row], free);
-        self.total = self.total - old.count_ones() + free.count_ones();
-        let signature = words::signature(free);
-        let before = core::mem::replace(&mut self.signatures[row], signature);
-        let mut changed = before ^ signature;
-        while changed != 0 {
-            let order = changed.trailing_zeros() as usize;
-            changed &= changed - 1;
-            if signature >> order & 1 == 1 {
-                self.tightest[order].insert(row);
-            } else {
-                self.tightest[order].remove(row);
+        self.total = self.total - self.rows[row].free.count_ones() + free.count_ones();
+        self.store(row, free);
+    }
+
+    /// The same, but for the total.
+    fn store(&mut self, row: usize, free: u64) {
+        self.rows[row].free = free;
+        let mut signature = words::signature(free);
+        let mut child = self.nodes.len() + row;
+        while let Some(node) = child.checked_sub(1) {
+            child = node / 32;
+            let (children, shift) = (&mut self.nodes[child], node % 8 * 8);
+            let word = &mut children.0[node % 32 / 8];
+            let changed = (*word >> shift ^ u64::from(signature)) & 0xff;
+            if changed == 0 {
+                break;
             }
-        }
-        // Largest blocks as numbers of orders that fit: none is 0, a whole link domain is 7.
-        let fitting = |signature: u8| words::top(signature).map_or(0, |order| order as usize + 1);
-        let (was, is) = (fitting(before), fitting(signature));
-        for order in is..was {
-            self.fitting[order].remove(row);
-        }
-        for order in was..is {
-            self.fitting[order].insert(row);
+            *word ^= changed << shift;
+            signature = children.any_child();
         }
     }
 }

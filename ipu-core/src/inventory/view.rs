@@ -117,7 +117,7 @@ impl<'a> View<'a> {
     pub fn largest_block(&self) -> Option<IpuCount> {
         let whole = self
             .pools()
-            .map(|pool| pool.index.whole().len())
+            .map(|pool| pool.index.whole_count())
             .max()
             .unwrap_or(0);
         match whole.checked_ilog2() {
@@ -177,7 +177,6 @@ impl<'a> View<'a> {
             let left: Vec<usize> = pool
                 .index
                 .whole()
-                .iter()
                 .map(|row| pool.domain(row) as usize)
                 .filter(|domain| !used[*domain])
                 .collect();

@@ -1,51 +1,55 @@
 //! Free space of one link domain as one word: bit i is set if IPU i is free. All of the buddy model is here.
 
-/// Bit i of entry k is set if an aligned block of 2^k IPUs may start at IPU i.
-const STARTS: [u64; 7] = [
-    u64::MAX,
-    0x5555_5555_5555_5555,
-    0x1111_1111_1111_1111,
-    0x0101_0101_0101_0101,
-    0x0001_0001_0001_0001,
-    0x0000_0001_0000_0001,
-    0x0000_0000_0000_0001,
-];
+/// Entry k: bit i is set if a free aligned block of 2^k IPUs starts at IPU i. Entry 7 is empty.
+///
+/// Without branches and of a fixed length, here and below: a wrong guess of the processor costs more than all of it.
+const fn levels(free: u64) -> [u64; 8] {
+    let one = free & free >> 1 & 0x5555_5555_5555_5555;
+    let two = one & one >> 2 & 0x1111_1111_1111_1111;
+    let three = two & two >> 4 & 0x0101_0101_0101_0101;
+    let four = three & three >> 8 & 0x0001_0001_0001_0001;
+    let five = four & four >> 16 & 0x0000_0001_0000_0001;
+    let six = five & five >> 32 & 1;
+    [free, one, two, three, four, five, six, 0]
+}
 
-/// The starts of the free aligned blocks of 2^`order` IPUs (`order` ≤ 6).
+/// Those of `blocks`, starts of free blocks of 2^`order` IPUs, that are in none of `parents`, free blocks of twice that.
+const fn orphans(blocks: u64, parents: u64, order: u32) -> u64 {
+    blocks & !(parents | parents << (1 << order))
+}
+
+/// The starts of the free aligned blocks of 2^`order` IPUs; none for an order over 6.
 pub(crate) const fn starts(free: u64, order: u32) -> u64 {
-    let mut blocks = free;
-    let mut level = 0;
-    while level < order && level < 6 {
-        blocks = blocks & blocks >> (1 << level) & STARTS[level as usize + 1];
-        level += 1;
+    if order > 6 {
+        0
+    } else {
+        levels(free)[order as usize]
     }
-    blocks
 }
 
 /// The starts of the free aligned blocks of 2^`order` IPUs whose enclosing block of twice the size is not free.
 pub(crate) const fn maximal(free: u64, order: u32) -> u64 {
-    let blocks = starts(free, order);
-    if order >= 6 {
-        return blocks;
+    if order > 6 {
+        return 0;
     }
-    let parents = blocks & blocks >> (1 << order) & STARTS[order as usize + 1];
-    blocks & !(parents | parents << (1 << order))
+    let levels = levels(free);
+    if order == 6 {
+        levels[6]
+    } else {
+        orphans(levels[order as usize], levels[order as usize + 1], order)
+    }
 }
 
 /// Bit k is set if there is a maximal free block of 2^k IPUs: the orders of the free lists of a buddy allocator.
 pub(crate) const fn signature(free: u64) -> u8 {
-    let mut signature = 0;
-    let mut blocks = free;
-    let mut order = 0;
-    while order < 6 {
-        let parents = blocks & blocks >> (1 << order) & STARTS[order + 1];
-        if blocks & !(parents | parents << (1 << order)) != 0 {
-            signature |= 1 << order;
-        }
-        blocks = parents;
-        order += 1;
-    }
-    signature | ((blocks as u8) << 6)
+    let levels = levels(free);
+    ((orphans(levels[0], levels[1], 0) != 0) as u8)
+        | ((orphans(levels[1], levels[2], 1) != 0) as u8) << 1
+        | ((orphans(levels[2], levels[3], 2) != 0) as u8) << 2
+        | ((orphans(levels[3], levels[4], 3) != 0) as u8) << 3
+        | ((orphans(levels[4], levels[5], 4) != 0) as u8) << 4
+        | ((orphans(levels[5], levels[6], 5) != 0) as u8) << 5
+        | (levels[6] as u8) << 6
 }
 
 /// The order of the largest free block of a signature; none if nothing is free.
@@ -60,6 +64,16 @@ pub(crate) const fn top(signature: u8) -> Option<u32> {
 /// The IPUs of the block of 2^`order` IPUs at `first`.
 pub(crate) const fn block(first: u32, order: u32) -> u64 {
     u64::MAX >> (64 - (1_u32 << order)) << first
+}
+
+/// The bits that are set, ascending.
+pub(crate) fn bits(word: u64) -> impl Iterator<Item = u32> {
+    let mut rest = word;
+    core::iter::from_fn(move || {
+        let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+        rest &= rest - 1;
+        Some(bit)
+    })
 }
 
 #[cfg(test)]
