@@ -49,10 +49,19 @@ struct Node([u64; 4]);
 impl Node {
     /// The first child with any of `orders`, a mask.
     fn find(&self, orders: u8) -> Option<usize> {
-        let orders = u64::from(orders) * 0x0101_0101_0101_0101;
-        let found = self.0.map(|word| word & orders);
-        let word = found.iter().position(|word| *word != 0)?;
-        Some(word * 8 + found[word].trailing_zeros() as usize / 8)
+        let [a, b, c, d] = self
+            .0
+            .map(|word| word & (u64::from(orders) * 0x0101_0101_0101_0101));
+        // Counted instead of searched for: which word it is cannot be guessed.
+        let place = u32::from(a == 0) + u32::from(a | b == 0) + u32::from(a | b | c == 0);
+        let word = [a, b, c, d][place as usize & 3];
+        (word != 0).then(|| place as usize * 8 + word.trailing_zeros() as usize / 8)
+    }
+
+    /// Makes `signature` what a child has.
+    const fn set(&mut self, child: usize, signature: u8) {
+        let (word, shift) = (child / 8, child % 8 * 8);
+        self.0[word] = self.0[word] & !(0xff << shift) | (signature as u64) << shift;
     }
 
     /// What any child has.
@@ -212,14 +221,8 @@ impl FreeIndex {
         let mut child = self.nodes.len() + row;
         while let Some(node) = child.checked_sub(1) {
             child = node / 32;
-            let (children, shift) = (&mut self.nodes[child], node % 8 * 8);
-            let word = &mut children.0[node % 32 / 8];
-            let changed = (*word >> shift ^ u64::from(signature)) & 0xff;
-            if changed == 0 {
-                break;
-            }
-            *word ^= changed << shift;
-            signature = children.any_child();
+            self.nodes[child].set(node % 32, signature);
+            signature = self.nodes[child].any_child();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Free space of one link domain as one word: bit i is set if IPU i is free. All of the buddy model is here.
 
-/// Entry k: bit i is set if a free aligned block of 2^k IPUs starts at IPU i. Entry 7 is empty.
+/// Entry k: bit i is set if a free aligned block of 2^k IPUs starts at IPU i. The last entry is empty.
 ///
 /// Without branches and of a fixed length, here and below: a wrong guess of the processor costs more than all of it.
 const fn levels(free: u64) -> [u64; 8] {
@@ -15,7 +15,10 @@ const fn levels(free: u64) -> [u64; 8] {
 
 /// Those of `blocks`, starts of free blocks of 2^`order` IPUs, that are in none of `parents`, free blocks of twice that.
 const fn orphans(blocks: u64, parents: u64, order: u32) -> u64 {
-    blocks & !(parents | parents << (1 << order))
+    // In two halves, because a whole link domain has nothing to shift by its 64 IPUs.
+    let size = 1 << order;
+    let children = parents | parents << (size / 2) << (size - size / 2);
+    blocks & !children
 }
 
 /// The starts of the free aligned blocks of 2^`order` IPUs; none for an order over 6.
@@ -33,11 +36,7 @@ pub(crate) const fn maximal(free: u64, order: u32) -> u64 {
         return 0;
     }
     let levels = levels(free);
-    if order == 6 {
-        levels[6]
-    } else {
-        orphans(levels[order as usize], levels[order as usize + 1], order)
-    }
+    orphans(levels[order as usize], levels[order as usize + 1], order)
 }
 
 /// Bit k is set if there is a maximal free block of 2^k IPUs: the orders of the free lists of a buddy allocator.

@@ -1,0 +1,164 @@
+//! Blocks, and the index of free ones.
+
+use std::collections::BTreeSet;
+
+use ipu_core::{Block, FreeIndex, IpuAddress, IpuCount, Topology};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::model::span;
+
+fn count(ipus: u32) -> IpuCount {
+    IpuCount::try_from(ipus).unwrap()
+}
+
+#[test]
+fn blocks_read_as_people_say_them() {
+    let at = |ipu| IpuAddress { link_domain: 3, ipu };
+    for (block, text) in [
+        (
+            Block::within(3, 8, count(8)).unwrap(),
+            "IPUs 8 to 15 of link domain 3",
+        ),
+        (Block::within(3, 8, count(1)).unwrap(), "IPU 8 of link domain 3"),
+        (Block::whole([2, 1]).unwrap(), "link domains 1, 2"),
+        (
+            Block::of_ipus([at(9), at(1)]).unwrap(),
+            "IPUs 1, 9 of link domain 3",
+        ),
+        (
+            Block::of_ipus([
+                at(1),
+                IpuAddress {
+                    link_domain: 0,
+                    ipu: 5,
+                },
+            ])
+            .unwrap(),
+            "IPUs 5 of link domain 0 and IPUs 1 of link domain 3",
+        ),
+    ] {
+        assert_eq!(block.to_string(), text);
+        let json = serde_json::to_string(&block).unwrap();
+        assert_eq!(serde_json::from_str::<Block>(&json).unwrap(), block, "{json}");
+    }
+    let json = serde_json::to_string(&Block::within(3, 8, count(8)).unwrap()).unwrap();
+    assert_eq!(json, r#"{"linkDomain":3,"first":8,"size":8}"#);
+}
+
+#[test]
+fn what_is_no_block_is_refused_with_the_rule() {
+    let error = Block::within(0, 4, count(8)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "IPUs 4 to 11 are no block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size"
+    );
+    assert!(Block::within(0, 0, count(128)).is_err());
+    assert!(Block::whole([1, 2, 3]).is_err() && Block::whole([1, 1]).is_err() && Block::whole([1]).is_err());
+    assert!(Block::of_ipus([]).is_err());
+    assert!(
+        Block::of_ipus([IpuAddress {
+            link_domain: 0,
+            ipu: 64
+        }])
+        .is_err()
+    );
+    assert!(serde_json::from_str::<Block>(r#"{"linkDomain":0,"first":3,"size":2}"#).is_err());
+}
+
+#[test]
+fn a_block_is_told_to_a_controller_in_its_words() {
+    let topology: Topology = "1x16;2x16".parse().unwrap();
+    let (cluster, places) = Block::whole([1, 2]).unwrap().places(&topology).unwrap();
+    assert_eq!(
+        (
+            cluster.as_str(),
+            places.len(),
+            places[127].link_domain,
+            places[127].ipu
+        ),
+        ("cl2", 128, 1, 63)
+    );
+    assert_eq!(
+        Block::of_places(&topology, &cluster, &places),
+        Block::whole([1, 2])
+    );
+    assert_eq!(Block::whole([0, 1]).unwrap().places(&topology), None);
+    let (first, _) = Block::within(0, 0, count(1)).unwrap().places(&topology).unwrap();
+    let error = Block::of_places(&topology, &first, &places)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "cluster cl1 has no IPU 0 in a link domain 1");
+}
+
+proptest! {
+    #[test]
+    fn ipus_in_any_order_are_the_aligned_block_that_they_form(domain in 0_u32..9, first: u8, order in 0_u32..=7, turn in 0_usize..128) {
+        let size = 1 << order;
+        let block = if size > 64 { Block::whole([domain, domain + 2]).unwrap() } else { Block::within(domain, first & 63 & !(size as u8 - 1), count(size)).unwrap() };
+        let mut ipus: Vec<IpuAddress> = block.addresses().collect();
+        prop_assert_eq!(ipus.len(), size as usize);
+        prop_assert_eq!(block.ipus(), size);
+        prop_assert_eq!(block.size(), Some(count(size)));
+        prop_assert_eq!(block.first(), ipus[0]);
+        let len = ipus.len();
+        ipus.rotate_left(turn % len);
+        prop_assert_eq!(Block::of_ipus(ipus), Ok(block));
+    }
+
+    #[test]
+    fn the_index_takes_and_gives_as_a_set_of_free_ipus_does(
+        // 33 and 1025 rows are one more than one and two levels of the tree hold.
+        rows in prop::sample::select(vec![1_usize, 2, 33, 1025]), masks in prop::collection::vec(any::<u64>(), 1..5),
+        steps in prop::collection::vec((0_u32..=6, any::<Index>(), 0_u8..4), 0..120),
+    ) {
+        // The first and the last few rows have any IPUs.
+        let any = |row: usize| row == 0 || row + masks.len() > rows;
+        let words: Vec<u64> = (0..rows).map(|row| if any(row) { masks[row % masks.len()] } else { 0 }).collect();
+        let mut index = FreeIndex::new(words.iter().copied());
+        let mut free: BTreeSet<(usize, u8)> = words.iter().enumerate()
+            .flat_map(|(row, word)| (0..64).filter(move |ipu| word >> ipu & 1 == 1).map(move |ipu| (row, ipu))).collect();
+        let all: Vec<(usize, u8)> = free.iter().copied().collect();
+        let block = |row: usize, first: u8, size: u32| span(0, first, size).into_iter().map(move |at| (row, at.ipu));
+        for (order, at, what) in steps {
+            let size = count(1 << order);
+            let lowest = all.iter().find(|(row, first)| u32::from(*first) % size.get() == 0 && block(*row, *first, size.get()).all(|at| free.contains(&at)));
+            prop_assert_eq!(index.first_fit(size), lowest.copied());
+            let (row, first) = if all.is_empty() { (0, 0) } else { *at.get(&all) };
+            let first = first & !(size.get() as u8 - 1);
+            let taken = match what {
+                0 => index.take_first(size),
+                1 => index.take_best(size),
+                2 => index.take(row, first, size).then_some((row, first)),
+                _ => {
+                    let legal = block(row, first, size.get()).all(|at| !free.contains(&at) && all.contains(&at));
+                    prop_assert_eq!(index.give(row, first, size), legal);
+                    if legal {
+                        free.extend(block(row, first, size.get()));
+                    }
+                    None
+                }
+            };
+            if let Some((row, first)) = taken {
+                for at in block(row, first, size.get()) {
+                    prop_assert!(free.remove(&at));
+                }
+            }
+            prop_assert_eq!(index.free() as usize, free.len());
+            prop_assert!(lowest.is_none() || what > 1 || taken.is_some());
+        }
+    }
+}
+
+#[test]
+fn the_index_answers_no_to_what_is_no_block() {
+    let mut index = FreeIndex::new([u64::MAX, 0b1111]);
+    assert!(!index.take(0, 1, count(2)) && !index.take(2, 0, count(1)) && !index.take(1, 4, count(4)));
+    assert!(!index.give(0, 0, count(1)) && !index.give(0, 0, count(128)) && !index.give(1, 8, count(1)));
+    assert_eq!((index.free(), index.largest()), (68, Some(count(64))));
+    assert_eq!(
+        (index.first_fit(count(128)), index.best_fit(IpuCount::MAX)),
+        (None, None)
+    );
+    assert_eq!(FreeIndex::new([]).first_fit(count(1)), None);
+}
