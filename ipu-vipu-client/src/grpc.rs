@@ -22,9 +22,8 @@ use crate::wire::user_service_client::UserServiceClient;
 use crate::wire::version_service_client::VersionServiceClient;
 use crate::{reply, request, tls};
 
-/// How long a connection may be silent before we ask whether the peer is there, while a call waits: half of the time in
-/// which common firewalls forget a connection is minutes, so this is for a dead host only. gRPC servers that guard
-/// against pings allow one in 5 minutes by default only while no call is open.
+/// How long a connection may be silent while a call waits before we ask whether the peer is still there: twice within the
+/// default deadline of a call. Never while no call is open, for which gRPC servers may close a connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How long the answer to that may take: ten round trips of a slow network.

@@ -15,6 +15,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ipu_vipu_client::wire::user_service_server::UserServiceServer;
 use ipu_vipu_client::wire::version_service_server::VersionServiceServer;
+use ipu_vipu_client::{ACCESS_KEY_HEADER, USER_ID_HEADER};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -39,11 +40,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause after a failed accept, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The header that carries the user id in secure mode. The real name is not public: an assumption of this project.
-pub(crate) const USER_ID_HEADER: &str = "vipu-user-id";
-/// The header that carries the access key in secure mode; an assumption as well.
-pub(crate) const ACCESS_KEY_HEADER: &str = "vipu-access-key";
 
 /// What every connection shares.
 pub(crate) struct Front {
