@@ -1,3 +1,110 @@
-//! See the crate description.
+//! `ipuctl`: runs IPUJobs on this host and looks after partitions. It holds no decision about jobs: those are
+//! `ipu_core::plan`'s, and those about partitions are `ipu-ledger`'s.
 
-fn main() {}
+mod cli;
+mod clock;
+mod commands;
+mod connect;
+mod exit_code;
+mod expand;
+mod manifest;
+mod output;
+mod process;
+mod run;
+mod state;
+mod table;
+mod text;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::{Cli, Command, Format};
+use crate::exit_code::{Code, Failure};
+use crate::output::{Output, Stream};
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    // The two commands that are started often, and whose arguments are somebody else's: no parser in their way.
+    match arguments.get(1).and_then(|argument| argument.to_str()) {
+        Some("__supervise") => return process::supervise_main(arguments.split_off(2)),
+        Some("__exec") => return run::exec(&arguments.split_off(2)),
+        _ => {}
+    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() {
+                Code::Usage
+            } else {
+                Code::Done
+            };
+            // Nothing can be done about a terminal that is gone.
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    // A document stands alone on standard output; what workers print goes beside it then.
+    let workers = if cli.global.output == Format::Table {
+        Stream::Out
+    } else {
+        Stream::Err
+    };
+    let output = Output::new(cli.global.color, workers, cli.global.quiet);
+    log(cli.global.verbose);
+    match dispatch(cli, &output) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            output.error(&failure.chain());
+            failure.code.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ipuctl", &mut text);
+            output.result(&String::from_utf8_lossy(&text));
+            Ok(Code::Done)
+        }
+        Command::Decide(arguments) => commands::decide::run(&arguments, global.output, output),
+        command => {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .map_err(|error| Failure::because(Code::Host, "start threads", error))?;
+            runtime.block_on(asynchronous(command, &global, output))
+        }
+    }
+}
+
+async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -> Result<Code, Failure> {
+    match command {
+        Command::Run(arguments) => run::run(arguments, global, output).await,
+        Command::Plan(arguments) => commands::plan::run(arguments, global, output).await,
+        Command::Partition(command) => commands::partition::run(command, global, output).await,
+        Command::Query(arguments) => commands::query::run(arguments, global, output).await,
+        Command::ServerVersion(arguments) => commands::server_version::run(&arguments, global, output).await,
+        Command::Gc => commands::gc::run(global, output).await,
+        Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
+    }
+}
+
+/// Logs of the libraries, to standard error.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::ERROR,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
+}

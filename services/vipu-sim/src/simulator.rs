@@ -175,6 +175,15 @@ impl Simulator {
         self.api.store().read(|state| Ok(state.pod()))
     }
 
+    /// The Pod as it is now, drawn as text: what `GET /sim/map` answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Storage`] if the state file cannot be read.
+    pub fn map(&self) -> Result<String, Refusal> {
+        self.api.store().read(|state| Ok(crate::map::draw(state)))
+    }
+
     /// Stops to accept connections, lets open calls end for some seconds, and returns when nothing is served any more.
     pub async fn shutdown(mut self) {
         // The receiver is gone only if serving has ended already.

@@ -1,0 +1,120 @@
+//! `ipuctl decide`: the core for people who do not write Rust. A job and an observation as JSON in, the plan as JSON out.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use ipu_core::{Limits, Observation, Plan, RawJob, Violation, Warning, check_plan, plan};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{Decide, Format};
+use crate::exit_code::{Code, Failure};
+use crate::output::Output;
+use crate::table;
+
+/// The version of request and answer.
+const FORMAT: u32 = 1;
+/// The largest request that is read: an observation of thousands of processes with 2 KiB of output each.
+const MOST: u64 = 64 << 20;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Request {
+    format: u32,
+    job: RawJob,
+    observation: Observation,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    format: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Plan>,
+    warnings: Vec<Warning>,
+    violations: Vec<Violation>,
+}
+
+/// Answers one request. The version is looked at before anything else, so that a newer one is refused by name.
+pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result<Code, Failure> {
+    let value: serde_json::Value = serde_json::from_str(&text_of(arguments.file.as_deref())?)
+        .map_err(|error| Failure::because(Code::Data, "the request is not JSON", error))?;
+    match value.get("format").and_then(serde_json::Value::as_u64) {
+        Some(found) if found == u64::from(FORMAT) => {}
+        Some(found) => {
+            return Err(Failure::new(
+                Code::Data,
+                format!("format = {found}: this build reads format {FORMAT}"),
+            ));
+        }
+        None => {
+            return Err(Failure::new(
+                Code::Data,
+                format!("format is missing: write \"format\": {FORMAT}"),
+            ));
+        }
+    }
+    let request: Request = serde_json::from_value(value)
+        .map_err(|error| Failure::because(Code::Data, "the request is not of the documented form", error))?;
+    debug_assert_eq!(request.format, FORMAT);
+    if request.observation.format != Observation::FORMAT {
+        let found = request.observation.format;
+        return Err(Failure::new(
+            Code::Data,
+            format!(
+                "observation.format = {found}: this build reads format {}",
+                Observation::FORMAT
+            ),
+        ));
+    }
+    let (answer, code) = match request.job.parse(&Limits::default()) {
+        Err(violations) => (
+            Answer {
+                format: FORMAT,
+                plan: None,
+                warnings: Vec::new(),
+                violations,
+            },
+            Code::Data,
+        ),
+        Ok(parsed) => {
+            let plan = plan(&parsed.spec, &request.observation);
+            if let Some(broken) = check_plan(&parsed.spec, &request.observation, &plan).first() {
+                return Err(Failure::new(
+                    Code::Bug,
+                    format!("the plan breaks a rule of its own: {broken}"),
+                ));
+            }
+            (
+                Answer {
+                    format: FORMAT,
+                    plan: Some(plan),
+                    warnings: parsed.warnings,
+                    violations: Vec::new(),
+                },
+                Code::Done,
+            )
+        }
+    };
+    let format = if format == Format::Table {
+        Format::Json
+    } else {
+        format
+    };
+    output.result(&table::render(format, &answer, String::new)?);
+    Ok(code)
+}
+
+fn text_of(file: Option<&Path>) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match file.filter(|file| *file != Path::new("-")) {
+        None => std::io::stdin().take(MOST).read_to_string(&mut text),
+        Some(file) => {
+            let opened = std::fs::File::open(file).map_err(|error| {
+                Failure::because(Code::NotFound, format!("open {}", file.display()), error)
+            })?;
+            opened.take(MOST).read_to_string(&mut text)
+        }
+    };
+    read.map_err(|error| Failure::because(Code::Data, "read the request", error))?;
+    Ok(text)
+}

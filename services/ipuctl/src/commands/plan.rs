@@ -1,0 +1,242 @@
+//! `ipuctl plan`: which partitions the jobs of a file ask for, what their first step would be, and why they would have to
+//! wait or cannot run. Nothing is changed.
+
+use ipu_core::{
+    Effect, FirstFit, Inventory, JobSpec, Observation, PartitionId, PartitionSpec, Placement,
+    PlacementRequest, Reason, Topology, Violation, place, plan,
+};
+use ipu_k8s::crd::Manifest;
+use ipu_vipu_client::VipuController as _;
+use serde::Serialize;
+
+use crate::cli::{Global, Plan};
+use crate::clock::now;
+use crate::connect::{Connection, controller_failure};
+use crate::exit_code::{Code, Failure};
+use crate::manifest::{self, Overrides};
+use crate::output::Output;
+use crate::run::never_fits;
+use crate::table::{Table, render};
+
+/// The uid of a job that does not run: the ids of its partitions are examples.
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    jobs: Vec<Planned>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Planned {
+    name: String,
+    /// What is wrong with the manifest; empty if it can run.
+    violations: Vec<Violation>,
+    partitions: Vec<Wanted>,
+    /// Workers of each instance.
+    workers: u32,
+    /// The effects of the first pass.
+    effects: Vec<Effect>,
+    reasons: Vec<Reason>,
+    fit: Option<Fit>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wanted {
+    instance: u32,
+    id: PartitionId,
+    #[serde(flatten)]
+    spec: PartitionSpec,
+}
+
+/// Whether the partitions of a job fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Verdict {
+    Now,
+    Unknown,
+    Waits,
+    Never,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Fit {
+    verdict: Verdict,
+    why: String,
+}
+
+/// Plans every job of the file.
+pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Result<Code, Failure> {
+    let manifests = manifest::read(&arguments.manifest, output)?;
+    let overrides = Overrides {
+        uid: UID.to_owned(),
+        allocation: arguments.allocation,
+        priority: None,
+    };
+    let connection = Connection::open(global, output).await?;
+    let mut answer = Answer { jobs: Vec::new() };
+    for manifest in manifests {
+        answer
+            .jobs
+            .push(one(manifest, &overrides, &connection, output).await?);
+    }
+    connection.close().await;
+    output.result(&render(global.output, &answer, || text_of(&answer))?);
+    let invalid = answer.jobs.iter().any(|job| !job.violations.is_empty());
+    let worst = answer
+        .jobs
+        .iter()
+        .filter_map(|job| job.fit.as_ref())
+        .map(|fit| fit.verdict)
+        .max();
+    Ok(match (invalid, worst) {
+        (true, _) => Code::Data,
+        (false, Some(Verdict::Never)) => Code::Impossible,
+        (false, Some(Verdict::Waits)) => Code::NoRoom,
+        (false, Some(Verdict::Now | Verdict::Unknown) | None) => Code::Done,
+    })
+}
+
+async fn one(
+    manifest: Manifest,
+    overrides: &Overrides,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Planned, Failure> {
+    let name = manifest::name_of(&manifest);
+    let job = match manifest::parse(manifest, overrides, output) {
+        Ok(job) => job,
+        Err(violations) => {
+            return Ok(Planned {
+                name,
+                violations,
+                partitions: Vec::new(),
+                workers: 0,
+                effects: Vec::new(),
+                reasons: Vec::new(),
+                fit: None,
+            });
+        }
+    };
+    let spec = job.spec;
+    let first = plan(&spec, &Observation::of_new_job(now()));
+    let partitions = (0..spec.instances())
+        .map(|instance| Wanted {
+            instance,
+            id: spec.partition_id(instance),
+            spec: spec.partition().clone(),
+        })
+        .collect();
+    let fit = fit(&spec, connection).await?;
+    Ok(Planned {
+        name,
+        violations: Vec::new(),
+        partitions,
+        workers: spec.workers_per_instance(),
+        effects: first.effects,
+        reasons: first.reasons,
+        fit: Some(fit),
+    })
+}
+
+/// Whether the partitions of a job fit beside what there is. The line is not looked at.
+async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
+    let controller = &connection.controller;
+    let agents = controller.ipu_attributes(&[]).await.map_err(controller_failure)?;
+    let agents = agents
+        .into_iter()
+        .map(|agent| (agent.agent, agent.ipus))
+        .collect();
+    let Ok(found) = Topology::from_agents(&agents) else {
+        return Ok(Fit {
+            verdict: Verdict::Unknown,
+            why: "the controller does not tell its hardware".to_owned(),
+        });
+    };
+    let partitions = controller
+        .list_partitions(None)
+        .await
+        .map_err(controller_failure)?;
+    let mut inventory =
+        Inventory::observe(&found.topology, &found.unhealthy, &partitions, |_| true).inventory;
+    let request =
+        PlacementRequest::of_size(job.partition().size).in_allocation(job.partition().allocation.clone());
+    for instance in 0..job.instances() {
+        match place(&inventory, &request, &FirstFit) {
+            Placement::Fits(block) => inventory
+                .occupy(job.partition_id(instance), block)
+                .map_err(|error| Failure::because(Code::Bug, "try the partitions out", error))?,
+            Placement::Impossible(why) => {
+                let reason = Reason::from(why);
+                let verdict = if never_fits(&reason) {
+                    Verdict::Never
+                } else {
+                    Verdict::Waits
+                };
+                return Ok(Fit {
+                    verdict,
+                    why: format!("instance {instance}: {}", reason.message),
+                });
+            }
+            other => {
+                return Err(Failure::new(
+                    Code::Bug,
+                    format!("an answer that is not known: {other:?}"),
+                ));
+            }
+        }
+    }
+    Ok(Fit {
+        verdict: Verdict::Now,
+        why: format!(
+            "{} of {} IPUs are free then",
+            inventory.free(),
+            found.topology.ipus()
+        ),
+    })
+}
+
+fn text_of(answer: &Answer) -> String {
+    let mut text = String::new();
+    for job in &answer.jobs {
+        text.push_str(&format!("IPUJob {}\n", job.name));
+        for violation in &job.violations {
+            text.push_str(&format!("  cannot run: {violation}\n"));
+        }
+        if !job.partitions.is_empty() {
+            let mut table = Table::new(&["INSTANCE", "IPUS", "GCDS", "REPLICAS", "WORKERS"]);
+            for wanted in &job.partitions {
+                table.row([
+                    wanted.instance.to_string(),
+                    wanted.spec.size.to_string(),
+                    wanted.spec.gcds.to_string(),
+                    wanted.spec.replicas.to_string(),
+                    job.workers.to_string(),
+                ]);
+            }
+            text.extend(table.text().lines().map(|line| format!("  {line}\n")));
+        }
+        for effect in &job.effects {
+            let Effect::EnsurePartition { partition, spec, .. } = effect else {
+                continue;
+            };
+            text.push_str(&format!(
+                "  first: ask for partition {partition} of {} IPUs\n",
+                spec.size
+            ));
+        }
+        if let Some(fit) = &job.fit {
+            let verdict = match fit.verdict {
+                Verdict::Now => "fits now",
+                Verdict::Unknown => "may fit",
+                Verdict::Waits => "would wait",
+                Verdict::Never => "cannot fit",
+            };
+            text.push_str(&format!("  {verdict}: {}\n", fit.why));
+        }
+    }
+    text
+}

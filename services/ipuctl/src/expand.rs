@@ -1,0 +1,51 @@
+//! `$(NAME)` in commands, arguments and variables, as Kubernetes expands it: a name that is not known stays as it is,
+//! and `$$` stands for `$`.
+
+/// `text` with what `lookup` knows put in.
+pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        expanded.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            expanded.push('$');
+            rest = after;
+            continue;
+        }
+        let name = rest.strip_prefix('(').and_then(|inner| inner.split_once(')'));
+        match name {
+            Some((name, after)) => {
+                expanded.push_str(&lookup(name).unwrap_or_else(|| format!("$({name})")));
+                rest = after;
+            }
+            None => expanded.push('$'),
+        }
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let known = |name: &str| (name == "VAR").then(|| "value".to_owned());
+        assert_eq!(expand(text, known), expected, "{text}");
+    }
+
+    /// The cases of the Kubernetes documentation of `$(VAR_NAME)` references.
+    #[test]
+    fn references_are_expanded_as_kubernetes_does() {
+        check("$(VAR)", "value");
+        check("a$(VAR)b$(VAR)c", "avaluebvaluec");
+        check("$$(VAR)", "$(VAR)");
+        check("$$$(VAR)", "$value");
+        check("$(UNKNOWN)", "$(UNKNOWN)");
+        check("$VAR ${VAR} $", "$VAR ${VAR} $");
+        check("$(VAR", "$(VAR");
+        check("", "");
+    }
+}

@@ -1,0 +1,84 @@
+//! Results in the form that was asked for: a table for people, one JSON or YAML document for programs.
+
+use serde::Serialize;
+
+use crate::cli::Format;
+use crate::exit_code::{Code, Failure};
+
+/// A table with aligned columns, two blanks between them.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        Self {
+            rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row of as many cells as there are headings.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The table as text with line ends; an empty cell is shown as `-`.
+    pub(crate) fn text(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).max(1)).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{:width$}", if cell.is_empty() { "-" } else { cell }))
+                .collect();
+            text.push_str(cells.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// `value` as a document, or what `table` says.
+pub(crate) fn render(
+    format: Format,
+    value: &impl Serialize,
+    table: impl FnOnce() -> String,
+) -> Result<String, Failure> {
+    match format {
+        Format::Table => Ok(table()),
+        Format::Json => serde_json::to_string_pretty(value)
+            .map(|text| text + "\n")
+            .map_err(|error| Failure::because(Code::Bug, "print the result as JSON", error)),
+        Format::Yaml => serde_saphyr::to_string(value)
+            .map(|text| if text.ends_with('\n') { text } else { text + "\n" })
+            .map_err(|error| Failure::because(Code::Bug, "print the result as YAML", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_have_no_blanks_at_their_end() {
+        let mut table = Table::new(&["ID", "STATE"]);
+        table.row(["long-name".into(), String::new()]);
+        table.row(["x".into(), "ACTIVE".into()]);
+        assert_eq!(
+            table.text(),
+            "ID         STATE\nlong-name  -\nx          ACTIVE\n"
+        );
+    }
+}

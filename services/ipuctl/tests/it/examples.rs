@@ -1,0 +1,146 @@
+//! Every example of the repository runs, and does what its text says.
+
+use crate::home::{Home, example, finish};
+
+#[test]
+fn mnist_training_shows_its_partition_runs_and_gives_it_back() {
+    let home = Home::new();
+    let done = home.run(&["run", &example("mnist-training.yaml")]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for expected in [
+        "worker-0 | IPUOF_VIPU_API_PARTITION_ID=p-mnist-training-0-",
+        "worker-0 | epoch 3/3",
+    ] {
+        assert!(done.out.contains(expected), "{expected}: {done:?}");
+    }
+    for expected in [
+        "simulated Pod16",
+        "is active: IPU",
+        "released",
+        "image (graphcore/pytorch-tutorials:latest)",
+    ] {
+        assert!(done.err.contains(expected), "{expected}: {done:?}");
+    }
+    assert!(
+        done.out.lines().all(|line| line.starts_with("worker-0 | ")),
+        "{done:?}"
+    );
+    home.assert_nothing_held();
+    assert_eq!(home.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn training_with_mpirun_starts_one_rank_on_each_worker() {
+    if !std::env::var("PATH")
+        .unwrap()
+        .split(':')
+        .any(|place| std::path::Path::new(place).join("mpirun").exists())
+    {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "mpirun is missing, and CI wants this test"
+        );
+        println!("skipped: training_with_mpirun_starts_one_rank_on_each_worker: mpirun is not installed");
+        return;
+    }
+    let home = Home::new();
+    let done = home.run(&["run", &example("training-mpirun.yaml")]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for gcd in 0..4 {
+        assert_eq!(
+            done.out
+                .matches(&format!("on GCD {gcd} of p-training-mpirun-0-"))
+                .count(),
+            1,
+            "{done:?}"
+        );
+        assert_eq!(
+            done.out.matches(&format!("rank {gcd} of 4")).count(),
+            1,
+            "{done:?}"
+        );
+    }
+    home.assert_nothing_held();
+}
+
+#[test]
+fn inference_has_three_instances_with_a_partition_each() {
+    let home = Home::new();
+    let done = home.run(&["run", &example("inference.yaml")]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for instance in 0..3 {
+        let line = format!("worker-{instance} | serving on p-inference-{instance}-");
+        assert!(done.out.contains(&line), "{line}: {done:?}");
+    }
+    assert_eq!(done.err.matches("released").count(), 3, "{done:?}");
+    home.assert_nothing_held();
+}
+
+#[test]
+fn an_interactive_job_without_terminal_prints_its_variables_and_ends_with_its_ttl() {
+    let home = Home::new();
+    let done = home.run(&["run", &example("interactive.yaml"), "--set", "interactive.ttl=1"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.out
+            .contains("export IPUOF_VIPU_API_PARTITION_ID='p-interactive-0-"),
+        "{done:?}"
+    );
+    assert!(done.out.contains("export IPUOF_VIPU_API_GCD_ID='0'"), "{done:?}");
+    home.assert_nothing_held();
+}
+
+#[test]
+fn a_worker_that_fails_twice_with_a_retryable_code_is_tried_again() {
+    let home = Home::new();
+    let mut command = home.command(&[
+        "run",
+        &example("restart-exitcode.yaml"),
+        "-o",
+        "json",
+        "--set",
+        "restartPolicy.backOffSeconds=0",
+    ]);
+    command.env("SCRATCH", home.path(""));
+    let done = finish(command);
+    let report: serde_json::Value =
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+    assert_eq!(
+        (done.code, &report["restarts"], &report["phase"]),
+        (0, &2.into(), &"Completed".into()),
+        "{done:?}"
+    );
+    let codes: Vec<u64> = report["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["exitCode"].as_u64().unwrap())
+        .collect();
+    assert_eq!(codes, [130, 130, 0]);
+    assert_eq!(
+        std::fs::read_to_string(home.path("attempts"))
+            .unwrap()
+            .lines()
+            .count(),
+        3
+    );
+    home.assert_nothing_held();
+}
+
+#[test]
+fn clean_pod_policy_all_acts_as_never_and_the_jobs_code_is_passed_on() {
+    let home = Home::new();
+    let done = home.run(&["run", &example("clean-all.yaml")]);
+    assert_eq!(done.code, 42, "{done:?}");
+    assert_eq!(done.out.matches("about to fail").count(), 1, "{done:?}");
+    home.assert_nothing_held();
+}
+
+#[test]
+fn a_job_that_is_too_large_is_refused_with_the_reason() {
+    let home = Home::new();
+    let done = home.run(&["run", &example("too-large.yaml")]);
+    assert_eq!(done.code, 78, "{done:?}");
+    assert!(done.err.contains("cannot fit because"), "{done:?}");
+    home.assert_nothing_held();
+}

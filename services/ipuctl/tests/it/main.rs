@@ -1,0 +1,10 @@
+//! End-to-end tests: each runs the real binary in a home of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod commands;
+mod examples;
+mod home;
+mod kill;
+mod line;
+mod signals;
+mod supervise;
