@@ -145,3 +145,40 @@ impl Holders {
         (digest ^ digest >> 32) as usize & (self.by_id.len() - 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::format;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::IpuCount;
+
+    proptest! {
+        #[test]
+        fn holders_are_found_however_their_ids_collide(
+            steps in prop::collection::vec((0_u32..40, 0_u8..4), 0..60),
+        ) {
+            // Eight slots for up to four of forty ids: most of them meet others.
+            let mut holders = Holders::none(1, 4);
+            let mut model = BTreeMap::new();
+            for (name, ipu) in steps {
+                let id = PartitionId::new(format!("p-{name}")).unwrap();
+                let block = Block::within(0, ipu, IpuCount::ONE).unwrap();
+                let held = model.remove(&id);
+                prop_assert_eq!(holders.remove(&id), held.clone());
+                if held.is_none() && holders.at(0, u32::from(ipu)).is_none() {
+                    holders.insert(id.clone(), block.clone());
+                    model.insert(id, block);
+                }
+                for name in 0..40 {
+                    let id = PartitionId::new(format!("p-{name}")).unwrap();
+                    prop_assert_eq!(holders.block_of(&id), model.get(&id));
+                }
+                prop_assert_eq!(holders.len() as usize, model.len());
+            }
+        }
+    }
+}

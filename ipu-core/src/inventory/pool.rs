@@ -62,18 +62,13 @@ impl Pool {
         self.rows.get(row).map_or(0, |(domain, _)| *domain)
     }
 
-    /// The rows of the same link domain from `row` on, which is its first.
+    /// The rows of the same link domain from `row` on, which is included.
     pub(super) fn siblings(&self, row: usize) -> impl Iterator<Item = usize> {
         let domain = self.domain(row);
-        let start = if self.crossing {
-            self.rows.partition_point(|(other, _)| *other < domain)
-        } else {
-            row
-        };
-        (start..self.rows.len()).take_while(move |row| self.domain(*row) == domain)
+        (row..self.rows.len()).take_while(move |row| self.domain(*row) == domain)
     }
 
-    /// For each link domain, what `free` says of its rows.
+    /// The rows of each link domain.
     pub(super) fn by_domain(&self) -> impl Iterator<Item = (u32, &[(u32, u64)])> {
         self.rows
             .chunk_by(|a, b| a.0 == b.0)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{AllocationId, ExclusionOwner, Inventory, IpuAddress, IpuCount, check_inventory};
+use ipu_core::{AllocationId, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, check_inventory};
 use proptest::prelude::*;
 
 use crate::model::{Model, SIZES};
@@ -148,4 +148,33 @@ fn the_documented_numbers_of_a_query_come_out() {
     assert_eq!(inventory.free(), 28);
     assert_eq!(inventory.fit_count(IpuCount::try_from(2).unwrap(), None), 14);
     assert_eq!(inventory.fit_count(IpuCount::LINK_DOMAIN, None), 0);
+}
+
+#[test]
+fn one_large_partition_is_ended_rather_than_several_small_ones_and_no_larger_one_than_is_enough() {
+    let mut inventory = Inventory::new(&"8x16".parse().unwrap());
+    for (holder, domains) in [("four", 0..4), ("two", 4..6)] {
+        inventory
+            .occupy(holder.parse().unwrap(), Block::whole(domains).unwrap())
+            .unwrap();
+    }
+    for (holder, domain) in [("one", 6), ("other", 7)] {
+        let block = Block::within(domain, 0, IpuCount::LINK_DOMAIN).unwrap();
+        inventory.occupy(holder.parse().unwrap(), block).unwrap();
+    }
+    let blockers = |ipus: u32| {
+        let found = inventory
+            .blockers_for(IpuCount::try_from(ipus).unwrap(), None)
+            .unwrap();
+        found
+            .holders
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(blockers(64), "one");
+    assert_eq!(blockers(128), "two");
+    assert_eq!(blockers(256), "four");
+    assert_eq!(blockers(512), "four one other two");
 }
