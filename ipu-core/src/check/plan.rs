@@ -97,6 +97,12 @@ pub enum BrokenPlan {
         /// Which instance.
         instance: u32,
     },
+    /// An instance that has ended and goes on standing in the line.
+    #[error("instance {instance} has ended and still waits for a partition")]
+    LeftInLine {
+        /// Which instance.
+        instance: u32,
+    },
     /// Finalized with something left, without deletion, or with more to do.
     #[error("finalized before everything was gone, without deletion, or not last")]
     FinalizedEarly,

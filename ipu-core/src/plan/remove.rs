@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::observation::{ProcessFacts, ProcessPhase};
+use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::Effect;
 use crate::plan::act::POLL;
 use crate::plan::view::{Instance, Pass, Stage};
@@ -61,6 +61,11 @@ impl<'a> Pass<'a> {
             if !workers_stay || self.judge_worker(instance, worker) == orphan::Verdict::Stop {
                 self.stop_worker(instance, worker);
             }
+        }
+        // A place in the line is no partition: who has ended does not wait for one.
+        let in_line = matches!(instance.partition, PartitionFacts::Waiting { .. });
+        if in_line && instance.processes_left() != Processes::Alive {
+            self.release(instance);
         }
         Stage::Ended
     }

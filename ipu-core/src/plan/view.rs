@@ -92,6 +92,12 @@ impl<'a> Pass<'a> {
                 .entry(memory.index)
                 .or_insert_with(|| Instance::new(memory.index));
             instance.memory = memory.clone();
+            // Only workers without launcher are ever done, and only those that the job has.
+            let all = match job.shape() {
+                Shape::Workers => job.workers_per_instance(),
+                Shape::Launcher { .. } | Shape::Interactive { .. } => 0,
+            };
+            instance.memory.done.retain(|number| *number < all);
         }
         for facts in &seen.instances {
             let instance = instances

@@ -10,7 +10,7 @@
 //! | All | remove | remove | remove |
 //! | any, once `ttlSecondsAfterFinished` is over | remove | remove | remove |
 //!
-//! Before the job has finished, everything is kept. What is kept stays until the job is deleted: under None the sleeping
+//! A place in the line for a partition is never kept. Before the job has finished, everything is kept. What is kept stays until the job is deleted: under None the sleeping
 //! workers of a launcher go on sleeping, and `status.ipusHeld` says what the finished job still holds.
 
 use core::time::Duration;

@@ -28,7 +28,7 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
         }
         broken.extend(check_one(facts, effect));
     }
-    check_deletion(facts, plan, broken);
+    check_leftovers(facts, plan, broken);
 }
 
 /// The first thing that is wrong with one effect by itself.
@@ -104,7 +104,7 @@ fn check_start(
         .recorded(instance)
         .filter(|_| facts.attempt_is_recorded(instance));
     let over = known.is_some_and(|known| match who {
-        Who::Worker(worker) => known.done.contains(&worker),
+        Who::Worker(worker) => !facts.has_launcher() && known.done.contains(&worker),
         Who::Launcher => known.launched.is_some(),
     });
     let old_alive = facts.processes(instance).any(|(other, process)| {
@@ -172,17 +172,20 @@ fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32) -> Option<Br
     let held = facts
         .partitions(instance)
         .any(|partition| !matches!(partition, PartitionFacts::Absent | PartitionFacts::Releasing));
+    let due = facts.is_to_have_nothing(instance)
+        || facts.is_given_back(instance)
+        || facts.waits_for_nothing(instance);
     if facts.any_alive(instance) {
         Some(BrokenPlan::UnderProcesses { effect })
-    } else if !held || !(facts.is_to_have_nothing(instance) || facts.is_given_back(instance)) {
+    } else if !held || !due {
         Some(BrokenPlan::ReleasedForNothing { effect })
     } else {
         None
     }
 }
 
-fn check_deletion(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    let finalized = plan.effects.contains(&Effect::Finalize);
+/// What is forgotten: of a deleted job, and of an instance that has ended.
+fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let mut anything = false;
     for seen in &facts.seen.instances {
         let instance = seen.index;
@@ -190,21 +193,6 @@ fn check_deletion(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) 
             .partitions(instance)
             .any(|partition| *partition != PartitionFacts::Absent);
         anything |= held || facts.processes(instance).next().is_some();
-        if !facts.seen.deleted {
-            continue;
-        }
-        let unstopped = facts.processes(instance).any(|(who, process)| {
-            let attempt = process.attempt;
-            let stop = match who {
-                Who::Worker(worker) => Effect::StopWorker {
-                    instance,
-                    worker,
-                    attempt,
-                },
-                Who::Launcher => Effect::StopLauncher { instance, attempt },
-            };
-            process.phase != ProcessPhase::Stopping && !plan.effects.contains(&stop)
-        });
         let released = plan
             .effects
             .iter()
@@ -212,16 +200,36 @@ fn check_deletion(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) 
         let releasing = facts
             .partitions(instance)
             .any(|partition| *partition == PartitionFacts::Releasing);
-        if unstopped || (held && !releasing && !released && !facts.any_alive(instance)) {
+        let stuck = held && !releasing && !released && !facts.any_alive(instance);
+        if facts.seen.deleted && (stuck || is_unstopped(facts, plan, instance)) {
             broken.push(BrokenPlan::LeftBehind { instance });
+        } else if facts.waits_for_nothing(instance) && stuck && !facts.is_judged(plan, instance) {
+            broken.push(BrokenPlan::LeftInLine { instance });
         }
     }
+    let finalized = plan.effects.contains(&Effect::Finalize);
     if finalized && (anything || !facts.seen.deleted || plan.effects.len() > 1) {
         broken.push(BrokenPlan::FinalizedEarly);
     }
     if facts.seen.deleted && !anything && !finalized {
         broken.push(BrokenPlan::NotFinalized);
     }
+}
+
+/// Whether a process is neither stopping nor told to stop.
+fn is_unstopped(facts: &Facts<'_>, plan: &Plan, instance: u32) -> bool {
+    facts.processes(instance).any(|(who, process)| {
+        let attempt = process.attempt;
+        let stop = match who {
+            Who::Worker(worker) => Effect::StopWorker {
+                instance,
+                worker,
+                attempt,
+            },
+            Who::Launcher => Effect::StopLauncher { instance, attempt },
+        };
+        process.phase != ProcessPhase::Stopping && !plan.effects.contains(&stop)
+    })
 }
 
 /// Whether `effect` should have come before one of `earlier`.

@@ -2,7 +2,7 @@
 
 use crate::job::{CleanPodPolicy, JobSpec, Shape};
 use crate::observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{InstanceStatus, JobPhase, Outcome};
+use crate::plan::{InstanceStatus, JobPhase, Outcome, Plan};
 
 pub(super) struct Facts<'a> {
     pub(super) job: &'a JobSpec,
@@ -99,6 +99,15 @@ impl<'a> Facts<'a> {
         instance >= self.job.instances()
     }
 
+    /// Whether `plan` makes a verdict on an instance: then it is acted upon in the next pass.
+    pub(super) fn is_judged(&self, plan: &Plan, instance: u32) -> bool {
+        let ends = plan.status.phase.is_finished() && !self.is_finished();
+        ends || plan
+            .status
+            .instance(instance)
+            .is_some_and(|now| now.attempt != self.attempt(instance) || now.outcome != self.outcome(instance))
+    }
+
     /// Whether an instance is to run.
     pub(super) fn is_to_run(&self, instance: u32) -> bool {
         !self.seen.deleted
@@ -118,6 +127,17 @@ impl<'a> Facts<'a> {
                 && (self.outcome(instance).is_none()
                     || self.job.clean_pod_policy() == CleanPodPolicy::All
                     || self.is_retention_over()))
+    }
+
+    /// Whether an instance that has ended stands in the line, and has no other partition.
+    pub(super) fn waits_for_nothing(&self, instance: u32) -> bool {
+        let mut others = self
+            .partitions(instance)
+            .filter(|partition| **partition != PartitionFacts::Absent);
+        let waits = others
+            .next()
+            .is_some_and(|first| matches!(first, PartitionFacts::Waiting { .. }));
+        self.outcome(instance).is_some() && waits && others.next().is_none()
     }
 
     fn is_retention_over(&self) -> bool {

@@ -129,21 +129,19 @@ fn check_verdicts(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) 
     if facts.seen.deleted {
         return;
     }
-    let ends = plan.status.phase.is_finished() && !facts.is_finished();
-    let judged = |index: u32| {
-        plan.status
-            .instance(index)
-            .is_some_and(|now| now.attempt != facts.attempt(index) || now.outcome != facts.outcome(index))
-    };
     for effect in &plan.effects {
-        if ends || instance_of(effect).is_some_and(judged) {
+        if instance_of(effect).is_some_and(|index| facts.is_judged(plan, index)) {
             broken.push(BrokenPlan::ActedBeforeRecord {
                 effect: effect.clone(),
             });
         }
     }
-    let any = plan.status.instances.iter().any(|now| judged(now.index));
-    if (ends || any) && plan.wake != Some(Duration::ZERO) {
+    let any = plan
+        .status
+        .instances
+        .iter()
+        .any(|now| facts.is_judged(plan, now.index));
+    if any && plan.wake != Some(Duration::ZERO) {
         broken.push(BrokenPlan::SleepsForEver {
             what: "a verdict to be acted upon",
         });

@@ -12,7 +12,7 @@ use proptest::sample::select;
 use super::job::job;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_plan_of_every_observation_is_sound(words in words(), seen in observation()) {
@@ -197,7 +197,8 @@ fn status() -> impl Strategy<Value = JobStatus> {
         )
 }
 
-fn observation() -> impl Strategy<Value = Observation> {
+/// Any observation, contradictions included.
+pub(super) fn observation() -> impl Strategy<Value = Observation> {
     let deleted = prop_oneof![4 => Just(false), 1 => Just(true)];
     (moment(), deleted, status(), vec(instance(), 0..5)).prop_map(|(now, deleted, status, instances)| {
         Observation {

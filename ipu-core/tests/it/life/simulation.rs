@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use ipu_core::{JobPhase, PartitionFacts, ProcessPhase, RestartPolicy, Shape};
+use ipu_core::{InstanceFacts, JobPhase, Observation, PartitionFacts, ProcessPhase, RestartPolicy, Shape};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::job::job;
-use super::properties::words;
+use super::properties::{observation, words};
 use super::world::{Who, World};
 
 /// What may happen to a job, its processes and its planner.
@@ -31,7 +31,7 @@ enum Event {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn after_any_trouble_a_job_comes_to_its_end_and_holds_nothing(
@@ -55,9 +55,47 @@ proptest! {
         world.seen.deleted = true;
         settle(&mut world);
         prop_assert!(world.finalized, "{:#?}", world.seen);
-        let held = world.seen.instances.iter().filter(|facts| facts.partition != PartitionFacts::Absent);
-        prop_assert_eq!(held.count(), 0);
+        prop_assert!(is_empty(&world), "{:#?}", world.seen);
     }
+
+    #[test]
+    fn from_any_state_a_job_comes_to_rest_and_lets_go_when_it_is_deleted(
+        mut words in words(), seen in observation(),
+    ) {
+        words.push("suspend=no".into());
+        let mut world = World::new(spec(&words));
+        world.seen = without_doubles(seen);
+        if !world.seen.deleted {
+            let phase = settle(&mut world);
+            prop_assert!(phase.is_finished() || phase == JobPhase::Running, "{phase:?} {:#?}", world.seen);
+            keeps_what_its_policy_says(&world)?;
+        }
+        world.seen.deleted = true;
+        settle(&mut world);
+        prop_assert!(world.finalized && is_empty(&world), "{:#?}", world.seen);
+    }
+}
+
+fn is_empty(world: &World) -> bool {
+    world
+        .seen
+        .instances
+        .iter()
+        .all(|facts| *facts == InstanceFacts::nothing(facts.index))
+}
+
+/// A world has one of everything.
+fn without_doubles(mut seen: Observation) -> Observation {
+    seen.instances.sort_by_key(|facts| facts.index);
+    seen.instances.dedup_by_key(|facts| facts.index);
+    for facts in &mut seen.instances {
+        facts.workers.sort_by_key(|worker| worker.index);
+        facts.workers.dedup_by_key(|worker| worker.index);
+        if let Some(launcher) = &mut facts.launcher {
+            launcher.index = 0;
+        }
+    }
+    seen
 }
 
 fn spec(words: &[String]) -> ipu_core::JobSpec {
@@ -184,11 +222,12 @@ fn keeps_what_its_policy_says(world: &World) -> Result<(), TestCaseError> {
         prop_assert_eq!(status.ipus_held, 0);
     }
     let size = world.job.ipus_per_instance().get();
-    let held = world
-        .seen
-        .instances
-        .iter()
-        .filter(|facts| facts.partition != PartitionFacts::Absent);
+    let held = world.seen.instances.iter().filter(|facts| {
+        !matches!(
+            facts.partition,
+            PartitionFacts::Absent | PartitionFacts::Waiting { .. }
+        )
+    });
     prop_assert_eq!(status.ipus_held, held.map(|_| size).sum::<u32>());
     prop_assert!(!status.phase.is_finished() || status.exit_code.is_some());
     Ok(())
