@@ -121,7 +121,7 @@ impl Output {
         let mut screen = self.screen();
         if self.0.terminal {
             clear(&screen);
-            screen.status = text.map(str::to_owned);
+            screen.status = text.map(one_line);
             show(&screen);
         } else if let Some(text) = text
             && screen.said.as_deref() != Some(text)
@@ -212,6 +212,16 @@ fn show(screen: &Screen) {
     if let Some(status) = &screen.status {
         let _ = io::stderr().write_all(status.as_bytes());
     }
+}
+
+/// `text` cut to the width of the terminal: a line that wraps could not be taken away again.
+fn one_line(text: &str) -> String {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
+    let width = size.map_or(80, |size| usize::from(size.ws_col)).max(20);
+    if text.chars().count() < width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 2).chain(['…']).collect()
 }
 
 /// Calls `with` for each line of `pipe`, without its end. A carriage return ends a line too (progress bars never

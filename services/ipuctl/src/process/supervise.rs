@@ -13,7 +13,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, wait};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, set_child_subreaper, wait, waitid,
+};
 
 use super::procfs;
 
@@ -26,9 +29,12 @@ const KILL_AGAIN: Duration = Duration::from_millis(5);
 
 enum Event {
     /// A child, own or inherited, has ended.
-    Ended(Pid, WaitStatus),
-    /// There is no child any more, hence no descendant either.
-    Alone,
+    Ended {
+        pid: Pid,
+        status: WaitStatus,
+        /// Whether there is no child any more, hence no descendant either.
+        alone: bool,
+    },
     /// End everything, killing what is left after this time.
     Stop(Duration),
 }
@@ -120,14 +126,15 @@ fn listen(orders: impl Iterator<Item = std::io::Result<String>>, events: &Sender
 
 /// Reaps own and inherited children until there is none.
 fn reap(events: &Sender<Event>) {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
-        let event = match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => Event::Ended(pid, status),
-            Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_no_child_left) => Event::Alone,
+        let (pid, status) = match wait(WaitOptions::empty()) {
+            Ok(Some(ended)) => ended,
+            Ok(None) | Err(Errno::INTR) => continue,
+            Err(_no_child) => return,
         };
-        let last = matches!(event, Event::Alone);
-        if events.send(event).is_err() || last {
+        let alone = waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD);
+        if events.send(Event::Ended { pid, status, alone }).is_err() || alone {
             return;
         }
     }
@@ -144,19 +151,22 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
             Some(at) => incoming.recv_timeout(at.saturating_duration_since(Instant::now()).max(KILL_AGAIN)),
         };
         match event {
-            Ok(Event::Ended(pid, status)) if pid == main => {
-                ended = Some((status, now_millis()));
-                deadline.get_or_insert_with(|| end_all(request, REST_GRACE));
+            Ok(Event::Ended { pid, status, alone }) => {
+                if pid == main {
+                    ended = Some((status, now_millis()));
+                }
+                if alone {
+                    return ended;
+                }
+                if pid == main {
+                    deadline.get_or_insert_with(|| end_all(request, REST_GRACE));
+                }
             }
-            Ok(Event::Ended(..)) => {}
             Ok(Event::Stop(grace)) => {
                 let at = end_all(request, grace);
                 deadline = Some(deadline.map_or(at, |before| before.min(at)));
             }
-            Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => {
-                // The main child is a child: it was reaped before there was none.
-                return ended;
-            }
+            Err(RecvTimeoutError::Disconnected) => return ended,
             Err(RecvTimeoutError::Timeout) => {}
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {

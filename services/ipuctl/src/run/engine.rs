@@ -101,7 +101,7 @@ impl<'a> Engine<'a> {
                 }
             };
             self.failures = 0;
-            if finished {
+            if finished || self.signals.count() > 2 {
                 break;
             }
             if self.status.phase.is_finished() && !self.deleted {
