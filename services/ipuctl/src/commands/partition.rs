@@ -1,5 +1,7 @@
 //! `ipuctl partition …`: partitions by hand, through the same ledger that runs go through.
 
+use std::time::Duration;
+
 use ipu_core::{
     Entry, EntryState, JobKey, LinePolicy, Owner, Partition as Found, PartitionId, PartitionSpec, Request,
 };
@@ -19,6 +21,9 @@ use crate::text;
 
 /// The kind of the owner of what is made by hand.
 pub(crate) const BY_HAND: &str = "User";
+
+/// The pause between two looks at a partition that is being removed.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A partition as the ledger and the controller know it.
 #[derive(Debug, Serialize)]
@@ -314,7 +319,7 @@ async fn remove(
                     ),
                 ));
             }
-            give_back(connection, &entry, output).await?;
+            give_back(connection, &entry, force, output).await?;
         }
     }
     output.say(&format!("partition {id} removed"));
@@ -327,27 +332,30 @@ fn is_in_use(entry: &Entry) -> bool {
     of_a_run && Holder::judge(&entry.holder) != HolderState::Dead
 }
 
-async fn give_back(connection: &Connection, entry: &Entry, output: &Output) -> Result<(), Failure> {
-    let Some(owner) = &entry.owner else {
-        return Err(Failure::new(
-            Code::Denied,
-            format!("partition {} is in quarantine: nobody owns it", entry.id),
-        ));
-    };
-    while let Released::Later { detail } = connection
-        .ledger
-        .release(&entry.id, owner)
-        .await
-        .map_err(ledger_failure)?
-    {
-        output.status(Some(&format!(
-            "partition {} is being released: {detail}",
-            entry.id
-        )));
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+/// Gives a partition back, for as long as it takes.
+async fn give_back(
+    connection: &Connection,
+    entry: &Entry,
+    force: bool,
+    output: &Output,
+) -> Result<(), Failure> {
+    let id = &entry.id;
+    loop {
+        let released = match &entry.owner {
+            Some(owner) => connection.ledger.release(id, owner).await,
+            None if force => connection.ledger.release_quarantined(id).await,
+            None => {
+                let message = format!("partition {id} is in quarantine: nobody owns it; --force removes it");
+                return Err(Failure::new(Code::Denied, message));
+            }
+        };
+        let Released::Later { detail } = released.map_err(ledger_failure)? else {
+            output.status(None);
+            return Ok(());
+        };
+        output.status(Some(&format!("partition {id} is being released: {detail}")));
+        tokio::time::sleep(AGAIN).await;
     }
-    output.status(None);
-    Ok(())
 }
 
 async fn reset(connection: &Connection, id: &PartitionId, output: &Output) -> Result<Code, Failure> {

@@ -1,6 +1,9 @@
 //! Every example of the repository runs, and does what its text says.
 
-use crate::home::{Home, example, finish};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::home::{Home, Running, example, finish};
 
 #[test]
 fn mnist_training_shows_its_partition_runs_and_gives_it_back() {
@@ -87,6 +90,92 @@ fn an_interactive_job_without_terminal_prints_its_variables_and_ends_with_its_tt
         "{done:?}"
     );
     assert!(done.out.contains("export IPUOF_VIPU_API_GCD_ID='0'"), "{done:?}");
+    home.assert_nothing_held();
+}
+
+#[test]
+fn an_interactive_job_without_terminal_ends_with_a_signal_too() {
+    let home = Home::new();
+    let mut run = Running::start(home.command(&[
+        "run",
+        &example("interactive.yaml"),
+        "--set",
+        "interactive.ttl=3600",
+    ]));
+    run.wait_for("export IPUOF_VIPU_API_PARTITION_ID=");
+    run.signal("-TERM");
+    assert_eq!(run.end().0, 143);
+    home.assert_nothing_held();
+}
+
+/// A terminal is what `script` of util-linux makes.
+#[test]
+fn an_interactive_job_on_a_terminal_opens_a_shell_with_its_variables() {
+    if Command::new("script").arg("--version").output().is_err() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "script is missing, and CI wants this test"
+        );
+        println!("skipped: an_interactive_job_on_a_terminal_opens_a_shell_with_its_variables: no script(1)");
+        return;
+    }
+    let home = Home::new();
+    let (binary, job) = (env!("CARGO_BIN_EXE_ipuctl"), example("interactive.yaml"));
+    let inner = home.command(&[]);
+    let mut command = Command::new("script");
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env("SHELL", "/bin/sh");
+    command.args([
+        "-qec",
+        &format!("'{binary}' run '{job}' --set interactive.ttl=60"),
+        "/dev/null",
+    ]);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    run.wait_for("with the partition's variables");
+    let mut typed = run.process.stdin.take().unwrap();
+    writeln!(
+        typed,
+        "echo partition=$IPUOF_VIPU_API_PARTITION_ID gcd=$IPUOF_VIPU_API_GCD_ID"
+    )
+    .unwrap();
+    run.wait_for("partition=p-interactive-0-");
+    writeln!(typed, "exit 5").unwrap();
+    assert_eq!(run.end().0, 5);
+    home.assert_nothing_held();
+}
+
+#[test]
+fn a_launcher_of_each_instance_sees_its_own_workers() {
+    let home = Home::new();
+    let text = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: many}\nspec:\n  jobInstances: 2\n  \
+                ipusPerJobInstance: 4\n  workersPerJobInstance: 2\n  launcher: {command: [sh, -c, 'cat \
+                $OMPI_MCA_orte_default_hostfile; for w in $(cut -d\" \" -f1 $OMPI_MCA_orte_default_hostfile); do \
+                $OMPI_MCA_plm_rsh_agent $w echo on $w \"\\$NAME\"; done']}\n  workers: {replicas: 2, template: {spec: \
+                {containers: [{name: a, image: x, env: [{name: NAME, value: gcd-$(IPUOF_VIPU_API_GCD_ID)}]}]}}}\n";
+    let file = home.file("many.yaml", text);
+    let done = home.run(&["run", file.to_str().unwrap()]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for (launcher, first) in [("launcher-0", 0), ("launcher-1", 2)] {
+        for gcd in 0..2 {
+            let worker = first + gcd;
+            assert!(
+                done.out
+                    .contains(&format!("{launcher} | many-worker-{worker} slots=1\n")),
+                "{done:?}"
+            );
+            assert!(
+                done.out
+                    .contains(&format!("{launcher} | on many-worker-{worker} gcd-{gcd}\n")),
+                "{done:?}"
+            );
+        }
+    }
     home.assert_nothing_held();
 }
 
