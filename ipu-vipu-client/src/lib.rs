@@ -10,9 +10,8 @@
 //! 5. [`wait_active`] polls until it can be used; [`VipuController::ipuof_config`] says how to reach its devices.
 //! 6. [`ensure_absent`] gives it back and polls until the controller does not know it any more.
 //!
-//! Several controllers make a [`ControllerPool`], which keeps their [`Health`]; [`SelectionOrder`] says which is asked
-//! first. Every failure is a [`VipuError`], which says whether trying again can help and whether the operation may have
-//! been done all the same.
+//! Several controllers make a [`ControllerPool`], which keeps their [`Health`]. Every failure is a [`VipuError`], which says
+//! whether trying again can help and whether the operation may have been done all the same.
 //!
 //! ```no_run
 //! # #[cfg(feature = "grpc")]
@@ -66,7 +65,6 @@ mod request;
 #[cfg(feature = "rest")]
 mod rest;
 mod retry;
-mod selection;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod state;
 #[cfg(any(feature = "grpc", feature = "rest"))]
@@ -92,5 +90,4 @@ pub use pool::{ControllerPool, Health, Listing, Member};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
 pub use retry::{RetryOptions, Retrying};
-pub use selection::{Capacity, SelectionOrder};
 pub use wait::{Removal, Wait, ensure_absent, ensure_present, wait_active};

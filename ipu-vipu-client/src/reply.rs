@@ -30,20 +30,19 @@ pub(crate) fn version(reply: wire::VersionReply) -> Result<String, VipuError> {
     Ok(reply.version)
 }
 
-/// One partition that cannot be understood spoils the listing: left out, its IPUs would look free.
+/// One partition that cannot be understood spoils the listing: left out, its IPUs would look free. What the documents do
+/// not rule out is understood as well as it can be, so that a stranger's partition never stops everybody.
 pub(crate) fn partitions(reply: wire::ListPartitionsReply) -> Result<Vec<Partition>, VipuError> {
     reply.partitions.into_iter().map(partition).collect()
 }
 
 fn partition(listed: wire::Partition) -> Result<Partition, VipuError> {
-    let id = PartitionId::new(listed.id).map_err(|error| broken("a listed partition", error))?;
+    let id = listed_id(listed.id)?;
     let what = format!("listed partition {id}");
     let spec = listed
         .spec
         .ok_or_else(|| broken(&what, "it has no specification"))?;
-    // The listing has no size of its own: it is the number of IPUs.
-    let size = u32::try_from(spec.ipus.len()).unwrap_or(u32::MAX);
-    let size = IpuCount::try_from(size).map_err(|error| broken(&what, error))?;
+    let size = listed_size(spec.ipus.len()).ok_or_else(|| broken(&what, "it has too many IPUs"))?;
     let gcds = spec.num_gcds.max(1);
     Ok(Partition {
         state: state::collapse(listed.ready_state, 0, Vec::new())?,
@@ -63,6 +62,30 @@ fn partition(listed: wire::Partition) -> Result<Partition, VipuError> {
         },
         id,
     })
+}
+
+/// The id, or a name for one that cannot be ours: nothing is ever asked about such a partition, but its IPUs count.
+fn listed_id(text: String) -> Result<PartitionId, VipuError> {
+    let id = PartitionId::new(text).or_else(|error| {
+        if error.value.is_empty() {
+            return Err(error);
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let text: String = "foreign-"
+            .chars()
+            .chain(error.value.chars().map(plain))
+            .take(PartitionId::MAX_LEN)
+            .collect();
+        PartitionId::new(text)
+    });
+    id.map_err(|error| broken("a listed partition", error))
+}
+
+/// The size of a partition with so many IPUs: a listing has no size of its own. One that shows none yet counts as one
+/// IPU, a number that is no power of two as the next one.
+fn listed_size(ipus: usize) -> Option<IpuCount> {
+    let ipus = u32::try_from(ipus.max(1)).ok()?;
+    IpuCount::try_from(ipus.checked_next_power_of_two()?).ok()
 }
 
 /// proto3 has no absent strings: an empty one was not given.

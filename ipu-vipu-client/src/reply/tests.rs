@@ -99,19 +99,29 @@ fn routing_order_holds_whether_ids_count_through_the_partition_or_the_link_domai
 }
 
 #[test]
-fn a_size_that_is_not_a_power_of_two_is_no_answer() {
-    for count in [0, 3, 6, 12] {
+fn a_number_of_ipus_that_no_partition_has_counts_as_the_next_size_and_spoils_nothing() {
+    for (count, size) in [(0, 1), (3, 4), (6, 8), (12, 16)] {
         let reply = wire::ListPartitionsReply {
             partitions: vec![
                 listed(vec![ipu(0, 0, 0, 0)]),
                 listed((0..count).map(|n| ipu(0, 0, n, n)).collect()),
             ],
         };
-        let text = detail(partitions(reply));
-        assert!(
-            text.starts_with(&format!("listed partition p1: {count} is not a power of two")),
-            "{text}"
-        );
+        let found = partitions(reply).unwrap();
+        assert_eq!(found[1].spec.size.get(), size);
+        assert_eq!(found[1].ipus.len(), count as usize);
+    }
+}
+
+#[test]
+fn an_id_that_cannot_be_ours_gets_a_name_that_is_not_ours() {
+    let long = "p-a-0-".to_owned() + &"a".repeat(60);
+    for name in ["two words", "täglich", &long] {
+        let mut foreign = listed(vec![ipu(0, 0, 0, 0)]);
+        foreign.id = name.into();
+        let found = partition(foreign).unwrap();
+        assert!(found.id.as_str().starts_with("foreign-"), "{}", found.id);
+        assert!(!found.id.is_derived());
     }
 }
 
