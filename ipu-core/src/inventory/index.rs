@@ -30,6 +30,8 @@ pub struct FreeIndex {
     /// block of 2^k IPUs below. The root is the first; the children of node n are the nodes 32n+1 to 32n+32; the rows are
     /// where the nodes of one more level would be.
     nodes: Vec<Node>,
+    /// What any child of the root has.
+    any: u8,
     total: u32,
 }
 
@@ -58,16 +60,14 @@ impl Node {
         (word != 0).then(|| place as usize * 8 + word.trailing_zeros() as usize / 8)
     }
 
-    /// Makes `signature` what a child has.
-    const fn set(&mut self, child: usize, signature: u8) {
-        let (word, shift) = (child / 8, child % 8 * 8);
-        self.0[word] = self.0[word] & !(0xff << shift) | (signature as u64) << shift;
-    }
-
-    /// What any child has.
-    const fn any_child(&self) -> u8 {
-        let [a, b, c, d] = self.0;
-        let eight = a | b | c | d;
+    /// Makes `signature` what a child has, and answers what any child has then.
+    fn set(&mut self, child: usize, signature: u8) -> u8 {
+        let (place, shift) = ((child / 8) & 3, child % 8 * 8);
+        let word = self.0[place] & !(0xff << shift) | u64::from(signature) << shift;
+        // The three words that were not written, one by one: to read the one back as a part of all would have to wait.
+        let [b, c, d] = [1, 2, 3].map(|next| self.0[(place + next) & 3]);
+        self.0[place] = word;
+        let eight = word | b | c | d;
         let four = eight | eight >> 32;
         let two = four | four >> 16;
         (two | two >> 8) as u8
@@ -87,6 +87,7 @@ impl FreeIndex {
         let mut index = Self {
             rows,
             nodes: vec![Node::default(); nodes],
+            any: 0,
             total: 0,
         };
         for row in 0..index.rows.len() {
@@ -110,7 +111,7 @@ impl FreeIndex {
     /// The size of the largest free block; none if nothing is free.
     #[must_use]
     pub fn largest(&self) -> Option<IpuCount> {
-        words::top(self.signature()).and_then(IpuCount::from_order)
+        words::top(self.any).and_then(IpuCount::from_order)
     }
 
     /// The free block of `size` at the lowest address: row and first IPU.
@@ -131,7 +132,7 @@ impl FreeIndex {
 
     /// The order of the smallest maximal free block that `size` fits into, and the first row that has one.
     pub(super) fn tightest(&self, size: IpuCount) -> Option<(u32, usize)> {
-        let fitting = self.signature() >> size.order().min(7);
+        let fitting = self.any >> size.order().min(7);
         let order = size.order() + fitting.trailing_zeros();
         Some((order, self.find(1 << order.min(7))?))
     }
@@ -145,21 +146,18 @@ impl FreeIndex {
         Some(node - self.nodes.len())
     }
 
-    /// Bit k is set if any row has a maximal free block of 2^k IPUs.
-    fn signature(&self) -> u8 {
-        self.nodes.first().map_or(0, Node::any_child)
-    }
-
     /// Takes the block of [`first_fit`](Self::first_fit).
     pub fn take_first(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.first_fit(size)?;
-        self.take(row, first, size).then_some((row, first))
+        self.remove(row, first, size);
+        Some((row, first))
     }
 
     /// Takes the block of [`best_fit`](Self::best_fit).
     pub fn take_best(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.best_fit(size)?;
-        self.take(row, first, size).then_some((row, first))
+        self.remove(row, first, size);
+        Some((row, first))
     }
 
     /// Takes the block of `size` at `first`. Answers whether all of it was free; if not, nothing changes.
@@ -169,10 +167,16 @@ impl FreeIndex {
         };
         let free = self.row(row);
         if free & block == block {
-            self.store(row, free & !block);
-            self.total -= size.get();
+            self.remove(row, first, size);
         }
         free & block == block
+    }
+
+    /// Takes a block that is free.
+    fn remove(&mut self, row: usize, first: u8, size: IpuCount) {
+        let block = words::block(u32::from(first), size.order());
+        self.store(row, self.rows[row].free & !block);
+        self.total -= size.get();
     }
 
     /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
@@ -221,9 +225,9 @@ impl FreeIndex {
         let mut child = self.nodes.len() + row;
         while let Some(node) = child.checked_sub(1) {
             child = node / 32;
-            self.nodes[child].set(node % 32, signature);
-            signature = self.nodes[child].any_child();
+            signature = self.nodes[child].set(node % 32, signature);
         }
+        self.any = signature;
     }
 }
 
