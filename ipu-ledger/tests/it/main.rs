@@ -1,4 +1,11 @@
 //! The ledger over simulated controllers, stores and crashes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod driving;
+mod fake;
 mod first_thread;
+mod interleavings;
+mod random;
+mod repairing;
+mod setup;
+mod stores;

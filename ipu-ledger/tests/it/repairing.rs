@@ -1,0 +1,184 @@
+//! The three-way diff against a controller, with and without knowledge of the owners.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::Topology;
+use ipu_ledger::{Entry, Ledger, Life, Liveness, MemoryStore, Released, Request};
+use ipu_vipu_client::ControllerPool;
+
+use crate::fake::FakeController;
+use crate::setup::{Bench, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown};
+
+fn bench() -> Bench {
+    Bench::new(&Topology::pod16(), 1)
+}
+
+/// The ledger was lost: the same controller under a new one.
+fn lost(bench: &Bench) -> Bench {
+    let mut fresh = Bench::new(&Topology::pod16(), 2);
+    fresh.controller = bench.controller.clone();
+    fresh
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_released_on_an_unknown_answer() {
+    let bench = bench();
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
+    ledger.ensure(request("b", 4)).await.unwrap();
+    let report = ledger.repair(&unknown).await.unwrap();
+    assert!(report.done.iter().all(|action| action.label() == "note"), "{report:?}");
+    assert_eq!((state_of(&ledger, "a").await, state_of(&ledger, "b").await), ("active", "waiting"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dead_leave_the_line_and_give_back_what_they_hold() {
+    let bench = bench();
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
+    ledger.ensure(request("b", 4)).await.unwrap();
+    let report = ledger.repair(&all_dead).await.unwrap();
+    let mut labels: Vec<_> = report.done.iter().map(ipu_core::Action::label).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, ["drop", "release"]);
+    assert_eq!(bench.controller.ids(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_kept_for_its_grace_and_reclaimed_if_its_owner_was_there_after_all() {
+    let mut bench = bench();
+    bench.options.orphan_grace = Duration::from_secs(60);
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    ledger.repair(&all_dead).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "orphaned");
+    ledger.repair(&all_live).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "active");
+    ledger.repair(&all_dead).await.unwrap();
+    advance(61).await;
+    ledger.repair(&all_dead).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_partitions_are_never_touched() {
+    let bench = bench();
+    bench.controller.make_foreign("slurm_10675", 8);
+    let ledger = bench.ledger();
+    let report = ledger.repair(&all_dead).await.unwrap();
+    assert_eq!(report.done, []);
+    assert_eq!(bench.controller.ids().len(), 1);
+    let waiting = match ledger.ensure(request("a", 16)).await.unwrap() {
+        ipu_ledger::Answer::Waiting(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((&waiting.blockers[0].id.to_string()[..], &waiting.blockers[0].owner), ("slurm_10675", &None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
+    let old = bench();
+    old.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    let bench = lost(&old);
+    let ledger = bench.ledger();
+    for _ in 0..3 {
+        let report = ledger.repair(&all_dead).await.unwrap();
+        assert_eq!(report.quarantined, 1);
+    }
+    assert!(is_quarantined(&ledger.get(&id("a")).await.unwrap().unwrap()));
+    assert!(ledger.release(&id("a"), &owner("a")).await.is_err(), "nobody owns it");
+    assert_eq!(ledger.release_quarantined(&id("a")).await.unwrap(), Released::Gone);
+    assert_eq!(bench.controller.ids(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quarantined_partition_is_reset_for_the_owner_who_asks_for_it() {
+    let old = bench();
+    old.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    old.controller.use_it(&id("a"));
+    let bench = lost(&old);
+    let ledger = bench.ledger();
+    ledger.repair(&unknown).await.unwrap();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    bench.controller.use_it(&id("a"));
+}
+
+struct Claims(Vec<Request>);
+
+#[async_trait]
+impl Liveness for Claims {
+    async fn life_of(&self, _: &Entry) -> Life {
+        Life::Live
+    }
+
+    async fn claims(&self) -> Vec<Request> {
+        self.0.clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
+    let old = bench();
+    for name in ["a", "b"] {
+        old.ledger().ensure_active(request(name, 4), &mut |_| {}).await.unwrap();
+    }
+    let bench = lost(&old);
+    let ledger = bench.ledger();
+    let mut claim = request("a", 4);
+    claim.attempt = 3;
+    let report = ledger.repair(&Claims(vec![claim])).await.unwrap();
+    assert_eq!(report.quarantined, 1, "{report:?}");
+    let entry = ledger.get(&id("a")).await.unwrap().unwrap();
+    assert_eq!((entry.state.label(), entry.attempt, entry.places.len()), ("active", 3, 4));
+    assert_eq!(state_of(&ledger, "b").await, "quarantined");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_controller_holds_is_kept() {
+    let bench = bench();
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    bench.controller.inside().down = true;
+    let report = ledger.repair(&all_live).await.unwrap();
+    assert_eq!((report.done, report.silent.len()), (Vec::new(), 1));
+    assert_eq!(state_of(&ledger, "a").await, "active");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_intent_whose_driver_died_is_finished_by_repair() {
+    let bench = bench();
+    bench.controller.inside().script = vec![Some(crate::fake::Fault::Slow(Duration::from_secs(1)))];
+    let first = bench.ledger();
+    let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
+    assert!(crashed.await.is_err());
+    let ledger = bench.ledger();
+    assert_eq!(state_of(&ledger, "a").await, "intent");
+    ledger.repair(&all_live).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "active");
+    bench.controller.use_it(&id("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
+    let topology = Topology::pod4();
+    let (one, two) = (FakeController::new(&topology, 1), FakeController::new(&topology, 2));
+    let pool = ControllerPool::new([(name("one"), Arc::new(one.clone())), (name("two"), Arc::new(two.clone()))]);
+    let mut options = crate::setup::options(&topology);
+    options.topologies.insert(name("one"), topology.clone());
+    options.topologies.insert(name("two"), topology);
+    let ledger = Ledger::new(pool, MemoryStore::new(), options);
+    for name in ["a", "b"] {
+        ledger.ensure_active(request(name, 4), &mut |_| {}).await.unwrap();
+    }
+    assert_eq!((one.ids(), two.ids()), (vec![id("a")], vec![id("b")]));
+    let ipu_ledger::Answer::Waiting(waiting) = ledger.ensure(request("c", 4)).await.unwrap() else {
+        panic!("both are full");
+    };
+    assert!(waiting.reason.message.contains("one: ") && waiting.reason.message.contains("two: "), "{waiting:?}");
+    one.inside().down = true;
+    ledger.release(&id("b"), &owner("b")).await.unwrap();
+    ledger.ensure_active(request("c", 4), &mut |_| {}).await.unwrap();
+    assert_eq!(two.ids(), [id("c")]);
+}
