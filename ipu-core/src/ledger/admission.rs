@@ -8,7 +8,7 @@ use crate::ledger::LedgerState;
 use crate::ledger::capacity::World;
 use crate::ledger::entry::{Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
 use crate::ledger::illegal::{Illegal, check_attempt, check_owner};
-use crate::ledger::line::{LineRules, Verdict, Walk, compete};
+use crate::ledger::line::{LineRules, Verdict, Walk};
 use crate::ledger::moves::{Admission, CallWindow, Step, changed};
 
 impl LedgerState {
@@ -134,13 +134,8 @@ impl LedgerState {
                 places,
                 placed,
             } => {
-                let passed: Vec<_> = walk
-                    .staying
-                    .iter()
-                    .filter(|other| compete(other, &entry))
-                    .collect();
+                let passed = walk.passed_by(&entry).into_iter();
                 let mut changes: Vec<Change> = passed
-                    .into_iter()
                     .map(|other| Change::Put(Arc::new(other.passed())))
                     .collect();
                 let mut going = entry.clone();

@@ -174,8 +174,8 @@ pub(crate) struct Walk<'a> {
     barriers: Vec<&'a Entry>,
     /// Those ahead who go.
     going: Vec<(&'a Entry, ControllerName)>,
-    /// Those ahead who stay for want of room.
-    pub(crate) staying: Vec<&'a Entry>,
+    /// Those ahead who stay for want of room, and by how many who go they are passed.
+    staying: Vec<(&'a Entry, u32)>,
     position: u32,
 }
 
@@ -200,6 +200,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Those ahead of `entry` whom it passes if it goes.
+    pub(crate) fn passed_by(&self, entry: &Entry) -> Vec<&'a Entry> {
+        let passed = self.staying.iter().map(|(other, _)| *other);
+        passed.filter(|other| compete(other, entry)).collect()
+    }
+
     /// The verdict on the next entry of the line.
     pub(crate) fn step(&mut self, entry: &'a Entry) -> Verdict {
         self.position = self.position.saturating_add(1);
@@ -221,6 +227,7 @@ impl<'a> Walk<'a> {
         match self.find_room(entry) {
             Ok((index, places)) => {
                 self.quotas.add(entry);
+                self.pass(entry);
                 let overlay = &mut self.overlays[index];
                 overlay.going.push(entry.id.clone());
                 self.going.push((entry, overlay.name.clone()));
@@ -236,6 +243,19 @@ impl<'a> Walk<'a> {
                 }
             }
             Err(why) => self.no_room(entry, why),
+        }
+    }
+
+    /// `entry` goes past those who stay. Whoever would be passed too often by those who go before `entry`'s followers
+    /// holds the followers back, so that nobody uses up the patience that others of the line need.
+    fn pass(&mut self, entry: &Entry) {
+        for (other, passes) in &mut self.staying {
+            if compete(other, entry) {
+                *passes += 1;
+                if other.passed_over.saturating_add(*passes) == self.rules.overtake_limit {
+                    self.barriers.push(other);
+                }
+            }
         }
     }
 
@@ -339,7 +359,7 @@ impl<'a> Walk<'a> {
             overlay.refusals.push(entry.clone());
         }
         if because == Because::NoRoom {
-            self.staying.push(entry);
+            self.staying.push((entry, 0));
             if entry.passed_over >= self.rules.overtake_limit {
                 self.barriers.push(entry);
             }
@@ -430,7 +450,8 @@ impl<'a> Walk<'a> {
                 horizon.add_end(self.now.plus(runtime), controller, &ahead.id);
             }
         }
-        horizon.first_fit(&self.staying, entry, allows)
+        let ahead: Vec<&Entry> = self.staying.iter().map(|(entry, _)| *entry).collect();
+        horizon.first_fit(&ahead, entry, allows)
     }
 }
 
@@ -536,7 +557,7 @@ pub(crate) fn allows(entry: &Entry, name: &ControllerName) -> bool {
 }
 
 /// Whether two entries can want the same room.
-pub(crate) fn compete(one: &Entry, other: &Entry) -> bool {
+fn compete(one: &Entry, other: &Entry) -> bool {
     fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
         one.zip(other).is_none_or(|(one, other)| one == other)
     }

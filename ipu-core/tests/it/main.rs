@@ -7,6 +7,7 @@ mod docs;
 mod inventory;
 mod job_cases;
 mod job_properties;
+mod ledger;
 mod life;
 mod model;
 mod observe;

@@ -17,9 +17,22 @@ fn bench() -> Bench {
 async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
     let bench = bench();
     bench.controller.inside().script = vec![Some(Fault::LostReply)];
-    let grant = bench.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    let grant = bench
+        .ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
     assert_eq!(grant.id, id("a"));
-    assert_eq!(bench.controller.inside().calls.iter().filter(|call| !call.starts_with("create")).count(), 0);
+    assert_eq!(
+        bench
+            .controller
+            .inside()
+            .calls
+            .iter()
+            .filter(|call| !call.starts_with("create"))
+            .count(),
+        0
+    );
     assert_eq!(bench.controller.ids(), [id("a")]);
 }
 
@@ -29,7 +42,10 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
     bench.controller.inside().script = vec![Some(Fault::Late(Duration::from_secs(15)))];
     let first = bench.ledger();
     let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
-    assert!(crashed.await.is_err(), "the driver dies before it hears of the call");
+    assert!(
+        crashed.await.is_err(),
+        "the driver dies before it hears of the call"
+    );
 
     let ledger = bench.ledger();
     let released = ledger.release(&id("a"), &owner("a")).await.unwrap();
@@ -38,7 +54,10 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
     advance(20).await;
     assert_eq!(bench.controller.ids(), [id("a")], "the create came after all");
     advance(60).await;
-    assert_eq!(ledger.release(&id("a"), &owner("a")).await.unwrap(), Released::Gone);
+    assert_eq!(
+        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        Released::Gone
+    );
     assert_eq!(bench.controller.ids(), []);
 }
 
@@ -51,12 +70,22 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
         panic!("there is no room");
     };
     assert_eq!(waiting.reason.code, "ControllerRefused");
-    assert!(waiting.reason.message.contains("excluded"), "{}", waiting.reason.message);
+    assert!(
+        waiting.reason.message.contains("excluded"),
+        "{}",
+        waiting.reason.message
+    );
     for _ in 0..10 {
-        assert!(matches!(ledger.ensure(request("a", 4)).await.unwrap(), Answer::Waiting(_)));
+        assert!(matches!(
+            ledger.ensure(request("a", 4)).await.unwrap(),
+            Answer::Waiting(_)
+        ));
     }
     let asked = bench.controller.inside().calls.len();
-    assert_eq!(asked, 1, "only a change of the controller is a reason to ask again");
+    assert_eq!(
+        asked, 1,
+        "only a change of the controller is a reason to ask again"
+    );
     advance(31).await;
     ledger.ensure(request("a", 4)).await.unwrap();
     assert_eq!(bench.controller.inside().calls.len(), 2, "or the passing of time");
@@ -89,19 +118,39 @@ async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
     bench.controller.break_partition(&id("a"));
     let facts = ledger.observe(&id("a")).await.unwrap();
     let errors = vec![String::from("link down")];
-    assert_eq!(facts, PartitionFacts::Failed { attempt: 0, errors: errors.clone() });
+    assert_eq!(
+        facts,
+        PartitionFacts::Failed {
+            attempt: 0,
+            errors: errors.clone()
+        }
+    );
     assert_eq!(
         ledger.ensure(request("a", 4)).await.unwrap(),
         Answer::Pending(Pending::Failed { errors })
     );
     let mut next = request("a", 4);
     next.attempt = 1;
-    assert_eq!(ledger.ensure_active(next.clone(), &mut |_| {}).await.unwrap().attempt, 1);
+    assert_eq!(
+        ledger
+            .ensure_active(next.clone(), &mut |_| {})
+            .await
+            .unwrap()
+            .attempt,
+        1
+    );
     bench.controller.use_it(&id("a"));
 
     next.attempt = 0;
     let stale = ledger.ensure(next).await.unwrap_err();
-    assert!(matches!(stale, LedgerError::Illegal(Illegal::StaleAttempt { asked: 0, recorded: 1, .. })));
+    assert!(matches!(
+        stale,
+        LedgerError::Illegal(Illegal::StaleAttempt {
+            asked: 0,
+            recorded: 1,
+            ..
+        })
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +167,10 @@ async fn what_a_controller_forgot_is_not_given_to_somebody_else() {
 
     ledger.ensure_active(request("b", 8), &mut |_| {}).await.unwrap();
     let b = ledger.get(&id("b")).await.unwrap().unwrap();
-    assert!(b.places.iter().all(|place| !places.contains(place)), "a's workers may still run there");
+    assert!(
+        b.places.iter().all(|place| !places.contains(place)),
+        "a's workers may still run there"
+    );
     let mut again = request("a", 8);
     again.attempt = 1;
     ledger.ensure_active(again, &mut |_| {}).await.unwrap();
@@ -129,11 +181,19 @@ async fn what_a_controller_forgot_is_not_given_to_somebody_else() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_lost_gives_partitions_back_to_their_owners_after_a_reset() {
     let bench = bench();
-    bench.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    bench
+        .ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
     bench.controller.use_it(&id("a"));
     let mut fresh = Bench::new(&Topology::pod16(), 2);
     fresh.controller = bench.controller.clone();
-    fresh.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    fresh
+        .ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
     bench.controller.use_it(&id("a"));
 }
 
@@ -142,7 +202,10 @@ async fn an_id_that_is_taken_by_something_else_is_a_named_collision() {
     let bench = bench();
     bench.controller.make_foreign(id("a").as_str(), 2);
     let error = bench.ledger().ensure(request("a", 4)).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Illegal(Illegal::Foreign { found: 2, .. })), "{error}");
+    assert!(
+        matches!(error, LedgerError::Illegal(Illegal::Foreign { found: 2, .. })),
+        "{error}"
+    );
     assert_eq!(bench.ledger().list().await.unwrap(), []);
 }
 
@@ -157,14 +220,20 @@ async fn others_are_refused_by_name() {
     assert!(error.to_string().contains("belongs to Test ns/a"), "{error}");
     assert!(ledger.release(&id("a"), &owner("b")).await.is_err());
     let other = ledger.ensure(request("a", 8)).await.unwrap_err();
-    assert!(matches!(other, LedgerError::Illegal(Illegal::OtherSpec { .. })), "{other}");
+    assert!(
+        matches!(other, LedgerError::Illegal(Illegal::OtherSpec { .. })),
+        "{other}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_served_in_order_and_told_why() {
     let bench = bench();
     let ledger = bench.ledger();
-    ledger.ensure_active(request("first", 16), &mut |_| {}).await.unwrap();
+    ledger
+        .ensure_active(request("first", 16), &mut |_| {})
+        .await
+        .unwrap();
     let start = Instant::now();
     let mut tasks = Vec::new();
     for name in ["second", "third", "fourth"] {
@@ -187,7 +256,10 @@ async fn those_who_wait_are_served_in_order_and_told_why() {
         assert!(at > last, "{number} overtook");
         last = at;
         let expected: Vec<_> = (1..=u32::try_from(number).unwrap() + 1).rev().collect();
-        assert_eq!(positions.into_iter().fold(Vec::new(), without_repetition), expected);
+        assert_eq!(
+            positions.into_iter().fold(Vec::new(), without_repetition),
+            expected
+        );
     }
 }
 
@@ -202,10 +274,17 @@ fn without_repetition(mut list: Vec<u32>, next: u32) -> Vec<u32> {
 async fn somebody_dead_in_the_line_does_not_block_it() {
     let mut bench = bench();
     let ledger = bench.ledger();
-    ledger.ensure_active(request("holder", 16), &mut |_| {}).await.unwrap();
+    ledger
+        .ensure_active(request("holder", 16), &mut |_| {})
+        .await
+        .unwrap();
     ledger.ensure(request("dead", 16)).await.unwrap();
     bench.options.liveness = Some(std::sync::Arc::new(|entry: &ipu_ledger::Entry| {
-        if entry.id == id("dead") { ipu_ledger::Life::Dead } else { ipu_ledger::Life::Live }
+        if entry.id == id("dead") {
+            ipu_ledger::Life::Dead
+        } else {
+            ipu_ledger::Life::Live
+        }
     }));
     let live = bench.ledger();
     let Answer::Waiting(waiting) = live.ensure(request("live", 16)).await.unwrap() else {
@@ -220,7 +299,11 @@ async fn whoever_does_not_want_to_wait_leaves_no_trace() {
     let bench = bench();
     let mut large = request("a", 32);
     large.line = LinePolicy::Refuse;
-    let error = bench.ledger().ensure_active(large, &mut |_| {}).await.unwrap_err();
+    let error = bench
+        .ledger()
+        .ensure_active(large, &mut |_| {})
+        .await
+        .unwrap_err();
     let LedgerError::DoesNotFit { waiting, .. } = error else {
         panic!("{error}");
     };
@@ -237,7 +320,10 @@ async fn leaving_the_line_needs_no_controller() {
         panic!("nobody answers");
     };
     assert_eq!(waiting.reason.code, "ControllerUnavailable");
-    assert_eq!(ledger.release(&id("a"), &owner("a")).await.unwrap(), Released::LeftLine);
+    assert_eq!(
+        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        Released::LeftLine
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,7 +350,10 @@ async fn an_explicit_reset_makes_the_partition_fresh_again() {
         ledger.reset(&id("a"), &owner("a"), 0).await.unwrap(),
         Answer::Pending(Pending::Resetting)
     );
-    assert!(matches!(ledger.get(&id("a")).await.unwrap().unwrap().state, EntryState::Intent { .. }));
+    assert!(matches!(
+        ledger.get(&id("a")).await.unwrap().unwrap().state,
+        EntryState::Intent { .. }
+    ));
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     bench.controller.use_it(&id("a"));
 }

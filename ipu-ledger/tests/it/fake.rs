@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{
-    AgentId, AllocationId, ExclusionOwner, Inventory, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState,
-    PlacementRequest, Topology,
+    AgentId, AllocationId, ExclusionOwner, Inventory, IpuPlace, Partition, PartitionId, PartitionSpec,
+    PartitionState, PlacementRequest, Topology,
 };
-use ipu_core::{BestFit, Placement, Pinned, PlacementPolicy, place};
+use ipu_core::{BestFit, Pinned, Placement, PlacementPolicy, place};
 use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
 
@@ -130,12 +130,20 @@ impl FakeController {
     /// Somebody was granted `id`: it has to be there, active and fresh. From now on it is used.
     pub(crate) fn use_it(&self, id: &PartitionId) {
         let mut inside = self.inside();
-        let made = inside.made.get_mut(id).unwrap_or_else(|| panic!("{id} was granted and is not there"));
+        let made = inside
+            .made
+            .get_mut(id)
+            .unwrap_or_else(|| panic!("{id} was granted and is not there"));
         assert!(!made.used, "{id} was granted again without a reset");
         made.used = true;
     }
 
-    async fn call<T>(&self, name: &str, call: Option<Call>, answer: impl Fn(&mut Inside) -> Result<T, VipuError>) -> Result<T, VipuError> {
+    async fn call<T>(
+        &self,
+        name: &str,
+        call: Option<Call>,
+        answer: impl Fn(&mut Inside) -> Result<T, VipuError>,
+    ) -> Result<T, VipuError> {
         let fault = {
             let mut inside = self.inside();
             if let Some(call) = &call {
@@ -210,7 +218,12 @@ impl Inside {
                 Call::Remove(id) => self.remove(&id),
             };
         }
-        let over: Vec<_> = self.made.iter().filter(|(_, made)| made.done <= now).map(|(id, _)| id.clone()).collect();
+        let over: Vec<_> = self
+            .made
+            .iter()
+            .filter(|(_, made)| made.done <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in over {
             match self.made.get_mut(&id).and_then(|made| made.then.take()) {
                 Some(PartitionState::Removing) => self.forget(&id),
@@ -227,12 +240,19 @@ impl Inside {
 
     fn create(&mut self, request: &CreatePartition) -> Result<PartitionId, VipuError> {
         if self.made.contains_key(&request.id) {
-            return Err(VipuError::AlreadyExists { id: request.id.clone() });
+            return Err(VipuError::AlreadyExists {
+                id: request.id.clone(),
+            });
         }
         let topology = self.inventory.topology().clone();
-        let wanted = PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
+        let wanted =
+            PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
         let cluster = topology.clusters()[0].id.clone();
-        let addresses: Vec<_> = request.ipus.iter().map(|at| topology.address(&cluster, *at).unwrap()).collect();
+        let addresses: Vec<_> = request
+            .ipus
+            .iter()
+            .map(|at| topology.address(&cluster, *at).unwrap())
+            .collect();
         let pinned;
         let policy: &dyn PlacementPolicy = if addresses.is_empty() {
             &BestFit
@@ -242,7 +262,11 @@ impl Inside {
         };
         match place(&self.inventory, &wanted, policy) {
             Placement::Fits(block) => self.inventory.occupy(request.id.clone(), block).unwrap(),
-            Placement::Impossible(why) => return Err(VipuError::NoCapacity { detail: why.to_string() }),
+            Placement::Impossible(why) => {
+                return Err(VipuError::NoCapacity {
+                    detail: why.to_string(),
+                });
+            }
             _ => unreachable!(),
         }
         self.made.insert(
@@ -259,14 +283,18 @@ impl Inside {
     }
 
     fn find(&mut self, id: &PartitionId) -> Result<&mut Made, VipuError> {
-        self.made.get_mut(id).ok_or_else(|| VipuError::NotFound { id: id.clone() })
+        self.made
+            .get_mut(id)
+            .ok_or_else(|| VipuError::NotFound { id: id.clone() })
     }
 
     fn reset(&mut self, id: &PartitionId) -> Result<(), VipuError> {
         let done = Instant::now() + self.operation;
         let made = self.find(id)?;
         if made.then.is_some() {
-            return Err(VipuError::Refused { detail: "busy".into() });
+            return Err(VipuError::Refused {
+                detail: "busy".into(),
+            });
         }
         made.state = PartitionState::Resetting;
         made.then = Some(PartitionState::Active);
@@ -289,7 +317,12 @@ impl Inside {
     /// Excludes IPUs without any listing showing it, so that it seems to have room that it has not.
     pub(crate) fn hide_everything(&mut self) {
         let all: Vec<_> = (0..self.inventory.topology().link_domains())
-            .flat_map(|domain| (0..64).map(move |ipu| ipu_core::IpuAddress { link_domain: domain, ipu }))
+            .flat_map(|domain| {
+                (0..64).map(move |ipu| ipu_core::IpuAddress {
+                    link_domain: domain,
+                    ipu,
+                })
+            })
             .filter(|at| self.inventory.topology().contains(*at))
             .collect();
         self.inventory.exclude(&ExclusionOwner::health(), all).unwrap();
@@ -323,7 +356,8 @@ impl VipuController for FakeController {
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
         let call = Call::Create(request.clone());
-        self.call("create", Some(call), |inside| inside.create(&request)).await
+        self.call("create", Some(call), |inside| inside.create(&request))
+            .await
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
@@ -345,14 +379,20 @@ impl VipuController for FakeController {
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        self.call("reset", Some(Call::Reset(id.clone())), |inside| inside.reset(id)).await
+        self.call("reset", Some(Call::Reset(id.clone())), |inside| inside.reset(id))
+            .await
     }
 
     async fn remove_partition(&self, id: &PartitionId, _: bool) -> Result<(), VipuError> {
-        self.call("remove", Some(Call::Remove(id.clone())), |inside| inside.remove(id)).await
+        self.call("remove", Some(Call::Remove(id.clone())), |inside| {
+            inside.remove(id)
+        })
+        .await
     }
 
     async fn ipu_attributes(&self, _: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
-        Err(VipuError::Refused { detail: "not implemented".into() })
+        Err(VipuError::Refused {
+            detail: "not implemented".into(),
+        })
     }
 }

@@ -62,9 +62,16 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
 async fn check(bench: &Bench, seed: u64, step: u32) {
     let there: BTreeSet<_> = bench.controller.ids().into_iter().collect();
     let entries = bench.ledger().list().await.unwrap();
-    let known: BTreeSet<_> = entries.iter().filter(|e| e.state.holds()).map(|e| e.id.clone()).collect();
+    let known: BTreeSet<_> = entries
+        .iter()
+        .filter(|e| e.state.holds())
+        .map(|e| e.id.clone())
+        .collect();
     let leaked: Vec<_> = there.difference(&known).collect();
-    assert!(leaked.is_empty(), "seed {seed}, step {step}: {leaked:?} is at the controller and not in the ledger");
+    assert!(
+        leaked.is_empty(),
+        "seed {seed}, step {step}: {leaked:?} is at the controller and not in the ledger"
+    );
 }
 
 async fn live(seed: u64) {
@@ -74,9 +81,19 @@ async fn live(seed: u64) {
     let mut ledgers = vec![bench.ledger(), bench.ledger()];
     let mut jobs: BTreeMap<PartitionId, Job> = BTreeMap::new();
     for number in 0..5 {
-        let mut request = request(&format!("job{number}"), [1, 2, 4, 8, 16][random.below(5) as usize]);
+        let mut request = request(
+            &format!("job{number}"),
+            [1, 2, 4, 8, 16][random.below(5) as usize],
+        );
         request.priority = i32::try_from(random.below(2)).unwrap();
-        jobs.insert(request.id.clone(), Job { request, dead: false, granted: false });
+        jobs.insert(
+            request.id.clone(),
+            Job {
+                request,
+                dead: false,
+                granted: false,
+            },
+        );
     }
     for step in 0..STEPS {
         let mut tasks = tokio::task::JoinSet::new();
@@ -139,8 +156,18 @@ async fn live(seed: u64) {
         }
         if random.below(30) == 0 {
             jobs.values_mut().nth(random.below(5) as usize).unwrap().dead = true;
-            let dead: BTreeSet<_> = jobs.values().filter(|job| job.dead).map(|job| job.request.id.clone()).collect();
-            let judge = move |entry: &Entry| if dead.contains(&entry.id) { Life::Dead } else { Life::Live };
+            let dead: BTreeSet<_> = jobs
+                .values()
+                .filter(|job| job.dead)
+                .map(|job| job.request.id.clone())
+                .collect();
+            let judge = move |entry: &Entry| {
+                if dead.contains(&entry.id) {
+                    Life::Dead
+                } else {
+                    Life::Live
+                }
+            };
             ledgers[0].repair(&judge).await.unwrap();
         }
         if random.below(5) == 0 {

@@ -9,7 +9,9 @@ use ipu_ledger::{Entry, Ledger, Life, Liveness, MemoryStore, Released, Request};
 use ipu_vipu_client::ControllerPool;
 
 use crate::fake::FakeController;
-use crate::setup::{Bench, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown};
+use crate::setup::{
+    Bench, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown,
+};
 
 fn bench() -> Bench {
     Bench::new(&Topology::pod16(), 1)
@@ -29,8 +31,14 @@ async fn nothing_is_released_on_an_unknown_answer() {
     ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
     ledger.ensure(request("b", 4)).await.unwrap();
     let report = ledger.repair(&unknown).await.unwrap();
-    assert!(report.done.iter().all(|action| action.label() == "note"), "{report:?}");
-    assert_eq!((state_of(&ledger, "a").await, state_of(&ledger, "b").await), ("active", "waiting"));
+    assert!(
+        report.done.iter().all(|action| action.label() == "note"),
+        "{report:?}"
+    );
+    assert_eq!(
+        (state_of(&ledger, "a").await, state_of(&ledger, "b").await),
+        ("active", "waiting")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,13 +82,22 @@ async fn foreign_partitions_are_never_touched() {
         ipu_ledger::Answer::Waiting(waiting) => waiting,
         other => panic!("{other:?}"),
     };
-    assert_eq!((&waiting.blockers[0].id.to_string()[..], &waiting.blockers[0].owner), ("slurm_10675", &None));
+    assert_eq!(
+        (
+            &waiting.blockers[0].id.to_string()[..],
+            &waiting.blockers[0].owner
+        ),
+        ("slurm_10675", &None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
     let old = bench();
-    old.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    old.ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
     let bench = lost(&old);
     let ledger = bench.ledger();
     for _ in 0..3 {
@@ -88,15 +105,24 @@ async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
         assert_eq!(report.quarantined, 1);
     }
     assert!(is_quarantined(&ledger.get(&id("a")).await.unwrap().unwrap()));
-    assert!(ledger.release(&id("a"), &owner("a")).await.is_err(), "nobody owns it");
-    assert_eq!(ledger.release_quarantined(&id("a")).await.unwrap(), Released::Gone);
+    assert!(
+        ledger.release(&id("a"), &owner("a")).await.is_err(),
+        "nobody owns it"
+    );
+    assert_eq!(
+        ledger.release_quarantined(&id("a")).await.unwrap(),
+        Released::Gone
+    );
     assert_eq!(bench.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_quarantined_partition_is_reset_for_the_owner_who_asks_for_it() {
     let old = bench();
-    old.ledger().ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    old.ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
     old.controller.use_it(&id("a"));
     let bench = lost(&old);
     let ledger = bench.ledger();
@@ -122,7 +148,10 @@ impl Liveness for Claims {
 async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
     let old = bench();
     for name in ["a", "b"] {
-        old.ledger().ensure_active(request(name, 4), &mut |_| {}).await.unwrap();
+        old.ledger()
+            .ensure_active(request(name, 4), &mut |_| {})
+            .await
+            .unwrap();
     }
     let bench = lost(&old);
     let ledger = bench.ledger();
@@ -131,7 +160,10 @@ async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
     let report = ledger.repair(&Claims(vec![claim])).await.unwrap();
     assert_eq!(report.quarantined, 1, "{report:?}");
     let entry = ledger.get(&id("a")).await.unwrap().unwrap();
-    assert_eq!((entry.state.label(), entry.attempt, entry.places.len()), ("active", 3, 4));
+    assert_eq!(
+        (entry.state.label(), entry.attempt, entry.places.len()),
+        ("active", 3, 4)
+    );
     assert_eq!(state_of(&ledger, "b").await, "quarantined");
 }
 
@@ -163,8 +195,14 @@ async fn an_intent_whose_driver_died_is_finished_by_repair() {
 #[tokio::test(start_paused = true)]
 async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
     let topology = Topology::pod4();
-    let (one, two) = (FakeController::new(&topology, 1), FakeController::new(&topology, 2));
-    let pool = ControllerPool::new([(name("one"), Arc::new(one.clone())), (name("two"), Arc::new(two.clone()))]);
+    let (one, two) = (
+        FakeController::new(&topology, 1),
+        FakeController::new(&topology, 2),
+    );
+    let pool = ControllerPool::new([
+        (name("one"), Arc::new(one.clone())),
+        (name("two"), Arc::new(two.clone())),
+    ]);
     let mut options = crate::setup::options(&topology);
     options.topologies.insert(name("one"), topology.clone());
     options.topologies.insert(name("two"), topology);
@@ -176,7 +214,10 @@ async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
     let ipu_ledger::Answer::Waiting(waiting) = ledger.ensure(request("c", 4)).await.unwrap() else {
         panic!("both are full");
     };
-    assert!(waiting.reason.message.contains("one: ") && waiting.reason.message.contains("two: "), "{waiting:?}");
+    assert!(
+        waiting.reason.message.contains("one: ") && waiting.reason.message.contains("two: "),
+        "{waiting:?}"
+    );
     one.inside().down = true;
     ledger.release(&id("b"), &owner("b")).await.unwrap();
     ledger.ensure_active(request("c", 4), &mut |_| {}).await.unwrap();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{ControllerName, JobKey, PartitionId, Topology};
-use ipu_ledger::{Entry, EntryState, Ledger, LedgerOptions, Life, MemoryStore, Owner, PartitionSpec, Request, Timestamp};
+use ipu_ledger::{
+    Entry, EntryState, Ledger, LedgerOptions, Life, MemoryStore, Owner, PartitionSpec, Request, Timestamp,
+};
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
 
@@ -64,7 +66,11 @@ impl Bench {
 }
 
 pub(crate) async fn state_of(ledger: &TestLedger, name: &str) -> &'static str {
-    ledger.get(&id(name)).await.unwrap().map_or("gone", |entry| entry.state.label())
+    ledger
+        .get(&id(name))
+        .await
+        .unwrap()
+        .map_or("gone", |entry| entry.state.label())
 }
 
 pub(crate) async fn advance(seconds: u64) {

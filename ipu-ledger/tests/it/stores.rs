@@ -17,7 +17,11 @@ use crate::setup::{Bench, id, name, options, owner, request};
 /// An entry as a ledger makes it.
 async fn entry(name: &str) -> Arc<Entry> {
     let bench = Bench::new(&Topology::pod16(), 1);
-    bench.ledger().ensure_active(request(name, 1), &mut |_| {}).await.unwrap();
+    bench
+        .ledger()
+        .ensure_active(request(name, 1), &mut |_| {})
+        .await
+        .unwrap();
     Arc::new(bench.ledger().get(&id(name)).await.unwrap().unwrap())
 }
 
@@ -35,7 +39,10 @@ async fn keeps_the_contract<S: LedgerStore>(store: S, again: impl Fn() -> S) {
     let put = [Change::Put(Arc::clone(&a)), Change::Put(Arc::clone(&b))];
     let first = store.commit(&empty.revision, &put).await.unwrap();
     assert_ne!(first, empty.revision);
-    let conflict = store.commit(&empty.revision, &[Change::Remove(id("a"))]).await.unwrap_err();
+    let conflict = store
+        .commit(&empty.revision, &[Change::Remove(id("a"))])
+        .await
+        .unwrap_err();
     assert!(matches!(conflict, StoreError::Conflict { .. }), "{conflict}");
 
     let other = again();
@@ -48,11 +55,17 @@ async fn keeps_the_contract<S: LedgerStore>(store: S, again: impl Fn() -> S) {
     let turn = other.turn().await.unwrap();
     let second = other.commit(&first, &[Change::Remove(id("a"))]).await.unwrap();
     drop(turn);
-    assert_eq!(store.load(Some(&first)).await.unwrap().unwrap().entries, [Entry::clone(&b)]);
+    assert_eq!(
+        store.load(Some(&first)).await.unwrap().unwrap().entries,
+        [Entry::clone(&b)]
+    );
     assert!(store.commit(&first, &put).await.is_err());
     let mut changed = Entry::clone(&b);
     changed.attempt = 9;
-    store.commit(&second, &[Change::Put(Arc::new(changed.clone()))]).await.unwrap();
+    store
+        .commit(&second, &[Change::Put(Arc::new(changed.clone()))])
+        .await
+        .unwrap();
     assert_eq!(load(&other).await.entries, [changed]);
 }
 
@@ -66,7 +79,10 @@ async fn memory_keeps_the_contract() {
 async fn sqlite_keeps_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
-    keeps_the_contract(SqliteStore::open(&path).unwrap(), || SqliteStore::open(&path).unwrap()).await;
+    keeps_the_contract(SqliteStore::open(&path).unwrap(), || {
+        SqliteStore::open(&path).unwrap()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -83,9 +99,15 @@ async fn several_writers_of_one_file_lose_no_update() {
         writers.spawn(async move {
             for _ in 0..25 {
                 let _turn = store.turn().await.unwrap();
-                let Snapshot { revision, mut entries } = load(&store).await;
+                let Snapshot {
+                    revision,
+                    mut entries,
+                } = load(&store).await;
                 entries[0].attempt += 1;
-                store.commit(&revision, &[Change::Put(Arc::new(entries.remove(0)))]).await.unwrap();
+                store
+                    .commit(&revision, &[Change::Put(Arc::new(entries.remove(0)))])
+                    .await
+                    .unwrap();
             }
         });
     }
@@ -102,13 +124,26 @@ async fn a_newer_ledger_is_refused_by_name_and_stays_as_it_is() {
     let store = SqliteStore::open(&path).unwrap();
     let revision = load(&store).await.revision;
     let newer = rusqlite::Connection::open(&path).unwrap();
-    newer.pragma_update(None, "user_version", Entry::FORMAT + 1).unwrap();
+    newer
+        .pragma_update(None, "user_version", Entry::FORMAT + 1)
+        .unwrap();
 
-    let error = store.commit(&revision, &[Change::Put(entry("a").await)]).await.unwrap_err();
-    assert!(matches!(error, StoreError::Format(FormatError::Newer { .. })), "{error}");
+    let error = store
+        .commit(&revision, &[Change::Put(entry("a").await)])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::Format(FormatError::Newer { .. })),
+        "{error}"
+    );
     let error = SqliteStore::open(&path).unwrap_err();
-    assert!(error.to_string().contains("use the build that wrote it"), "{error}");
-    let entries: u32 = newer.query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).unwrap();
+    assert!(
+        error.to_string().contains("use the build that wrote it"),
+        "{error}"
+    );
+    let entries: u32 = newer
+        .query_row("SELECT count(*) FROM entries", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(entries, 0);
 }
 
@@ -123,9 +158,15 @@ async fn what_is_no_ledger_is_refused_and_not_overwritten() {
     assert_eq!(std::fs::read_to_string(&text).unwrap(), notes);
 
     let other = directory.path().join("other.db");
-    rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    rusqlite::Connection::open(&other)
+        .unwrap()
+        .execute_batch("CREATE TABLE theirs (x)")
+        .unwrap();
     let error = SqliteStore::open(&other).unwrap_err();
-    assert!(error.to_string().contains("the database of another program"), "{error}");
+    assert!(
+        error.to_string().contains("the database of another program"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -139,7 +180,10 @@ async fn a_ledger_that_was_replaced_while_open_is_not_used_on() {
     }
     let second = SqliteStore::open(&path).unwrap();
     load(&second).await;
-    let error = store.commit(&revision, &[Change::Put(entry("a").await)]).await.unwrap_err();
+    let error = store
+        .commit(&revision, &[Change::Put(entry("a").await)])
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("was deleted or replaced"), "{error}");
 }
 
@@ -181,7 +225,10 @@ async fn concurrent_requests_share_their_writes() {
         let ledger = ledger.clone();
         clients.spawn(async move {
             let name = format!("client{number}");
-            ledger.ensure_active(request(&name, 1), &mut |_| {}).await.unwrap();
+            ledger
+                .ensure_active(request(&name, 1), &mut |_| {})
+                .await
+                .unwrap();
             ledger.release(&id(&name), &owner(&name)).await.unwrap();
         });
     }
@@ -212,6 +259,9 @@ async fn a_caller_that_is_dropped_in_the_middle_of_a_write_takes_nobody_with_it(
     leader.abort();
     follower.await.unwrap().unwrap();
     let entries = ledger.list().await.unwrap();
-    let active = entries.iter().filter(|entry| entry.state == EntryState::Active).count();
+    let active = entries
+        .iter()
+        .filter(|entry| entry.state == EntryState::Active)
+        .count();
     assert_eq!(active, 1);
 }

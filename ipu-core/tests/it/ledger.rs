@@ -1,0 +1,486 @@
+//! The waiting line and the transitions, by random lives and by cases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{
+    Admission, BestFit, CallWindow, Change, ControllerName, ControllerView, EntryState, FirstFit, Illegal,
+    Inventory, JobKey, LedgerState, LinePolicy, LineRules, Listing, Namespace, Owner, Partition,
+    PartitionSpec, PartitionState, Placement, PlacementRequest, Quota, QuotaSubject, Refused, Release,
+    Request, Service, Space, Step, Timestamp, Topology, Verdict, Waiting, World, place,
+};
+use proptest::prelude::*;
+
+const LIMIT: u32 = 3;
+
+fn controller() -> ControllerName {
+    ControllerName::new("c").unwrap()
+}
+
+fn request(namespace: &str, name: &str, size: u32) -> Request {
+    let owner = Owner {
+        kind: "Test".into(),
+        job: JobKey::new(namespace, name, "1").unwrap(),
+    };
+    Request::of_instance(owner, 0, PartitionSpec::of_size(size.try_into().unwrap()))
+}
+
+/// A ledger, its one controller and the time.
+struct Bench {
+    state: LedgerState,
+    inventory: Inventory,
+    rules: LineRules,
+    now: u64,
+}
+
+impl Bench {
+    fn new(topology: &Topology) -> Self {
+        let mut rules = LineRules::default();
+        rules.overtake_limit = LIMIT;
+        Self {
+            state: LedgerState::default(),
+            inventory: Inventory::new(topology),
+            rules,
+            now: 0,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.now)
+    }
+
+    fn window(&self) -> CallWindow {
+        CallWindow {
+            now: self.now(),
+            settle: Duration::from_secs(30),
+        }
+    }
+
+    fn world(&self) -> World {
+        let listed = self.inventory.holders().map(|(id, block)| Partition {
+            id: id.clone(),
+            spec: PartitionSpec::of_size(block.size().unwrap()),
+            cluster: None,
+            ipus: Vec::new(),
+            state: PartitionState::Active,
+        });
+        World {
+            controllers: vec![ControllerView {
+                name: controller(),
+                service: Service::Open,
+                listing: Ok(Arc::new(Listing::new(
+                    listed,
+                    Box::new(Space::new(self.inventory.clone())),
+                ))),
+            }],
+        }
+    }
+
+    fn take<T>(&mut self, step: Step<T>) -> T {
+        for change in &step.changes {
+            self.state.apply(change);
+        }
+        step.outcome
+    }
+
+    fn request(&mut self, request: &Request) -> Result<Admission, Illegal> {
+        let step = self
+            .state
+            .request(request, &self.world(), &self.rules, self.window())?;
+        Ok(self.take(step))
+    }
+
+    /// Asks, and does at the controller what is to be done.
+    fn drive(&mut self, request: &Request) -> Admission {
+        let admission = self.request(request).unwrap();
+        if let Admission::Drive(entry) = &admission {
+            let wanted = PlacementRequest::of_size(entry.spec.size);
+            let EntryState::Intent { fence, .. } = entry.state else {
+                panic!("{entry:?}");
+            };
+            if self.inventory.block_of(&entry.id).is_none() {
+                match place(&self.inventory, &wanted, &BestFit) {
+                    Placement::Fits(block) => self.inventory.occupy(entry.id.clone(), block).unwrap(),
+                    why => panic!("it was let go and does not fit: {why:?}"),
+                }
+            }
+            let step = self
+                .state
+                .ready(&entry.id, entry.attempt, Some(fence), self.now())
+                .unwrap();
+            self.take(step);
+        }
+        admission
+    }
+
+    fn release(&mut self, request: &Request) {
+        let step = self
+            .state
+            .release(&request.id, &request.owner, None, self.window())
+            .unwrap();
+        if let Release::Drive(entry) = self.take(step) {
+            let EntryState::Releasing { fence } = entry.state else {
+                panic!("{entry:?}");
+            };
+            self.inventory.vacate(&entry.id).unwrap();
+            let step = self.state.gone(&entry.id, Some(fence), self.now()).unwrap();
+            self.take(step);
+        }
+    }
+
+    fn waiting(&mut self, request: &Request) -> Waiting {
+        match self.drive(request) {
+            Admission::Stay(waiting) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn holds(&self, request: &Request) -> bool {
+        self.state
+            .get(&request.id)
+            .is_some_and(|entry| entry.state.holds())
+    }
+}
+
+/// Sizes and priorities of jobs, and which of them asks or gives back in each step.
+fn lives() -> impl Strategy<Value = (Vec<(u32, i32, bool)>, Vec<(usize, bool)>)> {
+    let jobs = proptest::collection::vec(
+        ((0_u32..5).prop_map(|order| 1 << order), 0..2_i32, any::<bool>()),
+        2..12,
+    );
+    (
+        jobs,
+        proptest::collection::vec((0..12_usize, any::<bool>()), 1..120),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn nobody_is_overtaken_by_a_larger_or_equal_request_nor_too_often_by_smaller_ones((jobs, steps) in lives()) {
+        let mut bench = Bench::new(&Topology::pod16());
+        let requests: Vec<Request> = jobs.iter().enumerate().map(|(number, (size, priority, _))| {
+            let mut request = request("ns", &format!("j{number}"), *size);
+            request.priority = *priority;
+            request
+        }).collect();
+        for (job, gives_back) in steps {
+            let request = &requests[job % requests.len()];
+            bench.now += 1;
+            if gives_back && bench.holds(request) {
+                bench.release(request);
+                continue;
+            }
+            let line: Vec<_> = bench.state.line().into_iter().cloned().collect();
+            let went = matches!(bench.drive(request), Admission::Drive(_));
+            // Those of the same size or smaller who came first can still go: their room was kept.
+            let kept: Vec<_> = line.iter().take_while(|other| other.id != request.id)
+                .filter(|other| went && other.priority >= request.priority && other.spec.size <= request.spec.size)
+                .map(|other| &other.id).collect();
+            for (id, verdict) in bench.state.judge_line(&bench.world(), &bench.rules, bench.now()) {
+                let goes = matches!(verdict, Verdict::Go { .. });
+                prop_assert!(goes || !kept.contains(&&id), "{} overtook {id}", request.id);
+            }
+            for entry in bench.state.entries() {
+                prop_assert!(entry.passed_over <= LIMIT, "{entry:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn quotas_are_never_exceeded((jobs, steps) in lives(), max_ipus in 0_u32..20, max_partitions in 0_u32..5) {
+        let mut bench = Bench::new(&Topology::pod16());
+        let quota = Quota { max_ipus: Some(max_ipus), max_partitions: Some(max_partitions) };
+        let subject = QuotaSubject::Namespace(Namespace::new("limited").unwrap());
+        bench.rules.quotas.insert(subject, quota);
+        let requests: Vec<Request> = jobs.iter().enumerate().map(|(number, (size, _, limited))| {
+            request(if *limited { "limited" } else { "free" }, &format!("j{number}"), *size)
+        }).collect();
+        for (job, gives_back) in steps {
+            let request = &requests[job % requests.len()];
+            if gives_back && bench.holds(request) { bench.release(request) } else { bench.drive(request); }
+            let holders: Vec<_> = bench.state.entries().filter(|entry| {
+                entry.state.holds() && entry.owner.as_ref().unwrap().job.namespace.as_str() == "limited"
+            }).collect();
+            prop_assert!(holders.iter().map(|entry| entry.spec.size.get()).sum::<u32>() <= max_ipus);
+            prop_assert!(holders.len() <= max_partitions as usize);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_is_served_once_others_give_back((jobs, steps) in lives()) {
+        let mut bench = Bench::new(&Topology::pod16());
+        let requests: Vec<Request> =
+            jobs.iter().enumerate().map(|(number, (size, ..))| request("ns", &format!("j{number}"), *size)).collect();
+        for (job, _) in steps {
+            bench.drive(&requests[job % requests.len()]);
+        }
+        let mut served = 0;
+        // A round may only let somebody go, and the next one only give back.
+        for _ in 0..2 * requests.len() + 2 {
+            let waiting: Vec<_> = bench.state.line().into_iter().map(|entry| entry.id.clone()).collect();
+            for request in &requests {
+                if bench.holds(request) {
+                    bench.release(request);
+                    served += 1;
+                } else if waiting.contains(&request.id) {
+                    bench.drive(request);
+                }
+            }
+        }
+        prop_assert!(bench.state.line().is_empty() && bench.state.entries().count() == 0, "{served} served");
+    }
+}
+
+#[test]
+fn the_reason_carries_the_numbers_position_blockers_and_the_earliest_time() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let (mut long, mut short) = (request("ns", "long", 8), request("ns", "short", 8));
+    long.max_runtime = Some(Duration::from_millis(500));
+    short.max_runtime = Some(Duration::from_millis(300));
+    bench.drive(&long);
+    bench.drive(&short);
+    let (mut first, second) = (request("ns", "first", 8), request("ns", "second", 8));
+    first.max_runtime = Some(Duration::from_millis(100));
+    bench.now = 10;
+    let waiting = bench.waiting(&first);
+    assert_eq!((waiting.position, &*waiting.reason.code), (1, "NotEnoughFree"));
+    for (name, number) in [("free", 0), ("largestBlock", 0), ("size", 8), ("position", 1)] {
+        assert_eq!(waiting.reason.numbers[name], number, "{name}");
+    }
+    assert_eq!(waiting.blockers.len(), 1);
+    assert_eq!(waiting.earliest_fit, Some(Timestamp::from_millis(300)));
+    let waiting = bench.waiting(&second);
+    assert_eq!(
+        (waiting.position, waiting.earliest_fit),
+        (2, Some(Timestamp::from_millis(400)))
+    );
+}
+
+#[test]
+fn nobody_is_told_a_time_that_does_not_follow_from_what_is_declared() {
+    let mut bench = Bench::new(&Topology::pod16());
+    bench.drive(&request("ns", "silent", 16));
+    assert_eq!(bench.waiting(&request("ns", "next", 1)).earliest_fit, None);
+}
+
+#[test]
+fn room_that_is_kept_for_somebody_ahead_is_said_to_be() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let holder = request("ns", "holder", 16);
+    bench.drive(&holder);
+    let (first, second) = (request("ns", "first", 16), request("ns", "second", 16));
+    bench.waiting(&first);
+    bench.waiting(&second);
+    bench.release(&holder);
+    let waiting = bench.waiting(&second);
+    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    assert!(
+        waiting.reason.message.contains("ns/first (16 IPUs)"),
+        "{}",
+        waiting.reason
+    );
+    assert_eq!(waiting.blockers[0].id, first.id);
+    assert!(matches!(bench.drive(&first), Admission::Drive(_)));
+}
+
+#[test]
+fn after_the_limit_a_big_request_holds_back_those_behind_it() {
+    let mut bench = Bench::new(&Topology::pod16());
+    bench.drive(&request("ns", "holder", 8));
+    bench.waiting(&request("ns", "big", 16));
+    for number in 0..LIMIT {
+        let small = request("ns", &format!("small{number}"), 1);
+        assert!(matches!(bench.drive(&small), Admission::Drive(_)));
+    }
+    let waiting = bench.waiting(&request("ns", "late", 1));
+    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    assert!(
+        waiting
+            .reason
+            .message
+            .contains("ns/big (16 IPUs) was passed 3 times"),
+        "{}",
+        waiting.reason
+    );
+}
+
+#[test]
+fn what_can_never_fit_holds_nobody_back() {
+    let mut bench = Bench::new(&Topology::pod16());
+    assert_eq!(
+        &*bench.waiting(&request("ns", "huge", 64)).reason.code,
+        "TooLarge"
+    );
+    // A foreign partition that may stay for ever counts like that too.
+    let block = place(
+        &bench.inventory,
+        &PlacementRequest::of_size(1.try_into().unwrap()),
+        &FirstFit,
+    );
+    let Placement::Fits(block) = block else {
+        panic!("it is empty")
+    };
+    bench.inventory.occupy("slurm_1".parse().unwrap(), block).unwrap();
+    bench.waiting(&request("ns", "whole", 16));
+    for number in 0..2 * LIMIT {
+        let small = request("ns", &format!("small{number}"), 1);
+        assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
+    }
+}
+
+#[test]
+fn an_exceeded_quota_is_named_and_does_not_hold_others_back() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let quota = Quota {
+        max_ipus: Some(4),
+        max_partitions: None,
+    };
+    bench
+        .rules
+        .quotas
+        .insert(QuotaSubject::Account("lab".into()), quota);
+    let charged = |name: &str| {
+        let mut request = request("ns", name, 4);
+        request.account = Some("lab".into());
+        request
+    };
+    bench.drive(&charged("one"));
+    let waiting = bench.waiting(&charged("two"));
+    assert_eq!(&*waiting.reason.code, "QuotaExceeded");
+    assert_eq!(
+        waiting.reason.message,
+        "account lab holds 4 of 4 IPUs and asks for 4 more"
+    );
+    assert_eq!(waiting.blockers.len(), 1);
+    for number in 0..=LIMIT {
+        assert!(matches!(
+            bench.drive(&request("ns", &format!("o{number}"), 1)),
+            Admission::Drive(_)
+        ));
+    }
+}
+
+#[test]
+fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let (first, second) = (request("ns", "first", 4), request("ns", "second", 4));
+    bench.drive(&request("ns", "other", 1));
+    let Admission::Drive(entry) = bench.request(&first).unwrap() else {
+        panic!("it fits");
+    };
+    let EntryState::Intent { fence, .. } = entry.state else {
+        panic!("{entry:?}");
+    };
+    let refused = Refused {
+        controller: controller(),
+        words: "agents are busy".into(),
+        fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
+        at: bench.now(),
+    };
+    let late = bench
+        .state
+        .no_room(&first.id, Timestamp::from_millis(1), refused.clone(), bench.now());
+    assert!(
+        matches!(late, Err(Illegal::Moved { .. })),
+        "only the call of this intent counts"
+    );
+    let step = bench
+        .state
+        .no_room(&first.id, fence, refused, bench.now())
+        .unwrap();
+    bench.take(step);
+    let waiting = bench.waiting(&second);
+    assert_eq!(
+        (waiting.position, &*waiting.reason.code),
+        (2, "ControllerRefused")
+    );
+    assert!(
+        waiting.reason.message.contains("agents are busy"),
+        "{}",
+        waiting.reason
+    );
+    assert!(matches!(
+        bench.drive(&request("ns", "smaller", 2)),
+        Admission::Drive(_)
+    ));
+    assert!(
+        matches!(bench.drive(&first), Admission::Drive(_)),
+        "the controller shows a change"
+    );
+}
+
+#[test]
+fn moves_that_are_not_legal_are_named() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    let now = bench.now();
+    let moved = |result: Result<_, Illegal>| result.map(|_: ()| ()).unwrap_err().to_string();
+    assert!(moved(bench.state.ready(&job.id, 0, None, now).map(|_| ())).contains("is gone"));
+    bench.drive(&job);
+    assert!(
+        moved(bench.state.gone(&job.id, None, now).map(|_| ())).contains("is active and cannot become gone")
+    );
+    assert!(moved(bench.state.take_up(&job.id, bench.window()).map(|_| ())).contains("active"));
+    assert!(
+        moved(
+            bench
+                .state
+                .release_quarantined(&job.id, bench.window())
+                .map(|_| ())
+        )
+        .contains("active")
+    );
+    let mut old = job.clone();
+    old.attempt = 1;
+    bench.drive(&old);
+    assert!(matches!(bench.request(&job), Err(Illegal::StaleAttempt { .. })));
+}
+
+#[test]
+fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    bench.request(&job).unwrap();
+    bench.now = 5_000;
+    let step = bench
+        .state
+        .release(&job.id, &job.owner, None, bench.window())
+        .unwrap();
+    let Release::Drive(entry) = bench.take(step) else {
+        panic!("it has to be removed");
+    };
+    let EntryState::Releasing { fence } = entry.state else {
+        panic!("{entry:?}");
+    };
+    // The remove was answered, but nobody knows of the create that the intent announced.
+    let until = bench.state.gone(&job.id, Some(fence), bench.now()).unwrap_err();
+    assert!(matches!(until, Illegal::Unsettled { until, .. } if until == Timestamp::from_millis(30_000)));
+    let step = bench
+        .state
+        .gone(&job.id, Some(fence), Timestamp::from_millis(30_000))
+        .unwrap();
+    assert_eq!(step.changes, [Change::Remove(job.id.clone())]);
+}
+
+#[test]
+fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
+    let mut bench = Bench::new(&Topology::pod16());
+    bench.rules.length_limit = 1;
+    bench.drive(&request("ns", "holder", 16));
+    let mut impatient = request("ns", "impatient", 4);
+    impatient.line = LinePolicy::Refuse;
+    assert!(matches!(
+        bench.request(&impatient).unwrap(),
+        Admission::Refused(_)
+    ));
+    assert!(bench.state.get(&impatient.id).is_none());
+    bench.waiting(&request("ns", "first", 4));
+    assert_eq!(
+        bench.request(&request("ns", "second", 4)),
+        Err(Illegal::LineFull { limit: 1 })
+    );
+    let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
+    assert!(matches!(&judged[..], [(_, Verdict::Stay(_))]));
+}
