@@ -142,8 +142,10 @@ impl Bench {
     }
 }
 
-/// Sizes and priorities of jobs, and which of them asks or gives back in each step.
-fn lives() -> impl Strategy<Value = (Vec<(u32, i32, bool)>, Vec<(usize, bool)>)> {
+/// Size, priority and a flag of each job; which of them asks, or gives back if it can, in each step.
+type Lives = (Vec<(u32, i32, bool)>, Vec<(usize, bool)>);
+
+fn lives() -> impl Strategy<Value = Lives> {
     let jobs = proptest::collection::vec(
         ((0_u32..5).prop_map(|order| 1 << order), 0..2_i32, any::<bool>()),
         2..12,

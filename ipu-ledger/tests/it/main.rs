@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod driving;
+mod embedded;
 mod fake;
 mod first_thread;
 mod interleavings;
