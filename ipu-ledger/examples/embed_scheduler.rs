@@ -3,6 +3,7 @@
 //! `cargo run -p ipu-ledger --example embed_scheduler -- DIRECTORY JOB:IPUS...` keeps ledger and Pod in DIRECTORY. Each job
 //! is a line of text and a short rest on its partition. Run it again after a kill: what the dead scheduler held is given
 //! back first, by nothing but the ledger and the process ids in it.
+#![expect(clippy::print_stdout, reason = "a program for people to look at")]
 
 use std::error::Error;
 use std::path::Path;

@@ -78,7 +78,7 @@ async fn live(seed: u64) {
     let mut random = Random::new(seed);
     let bench = Bench::new(&Topology::pod16(), seed);
     bench.controller.inside().fault_rate = [0, 10, 30, 60][random.below(4) as usize];
-    let mut ledgers = vec![bench.ledger(), bench.ledger()];
+    let mut ledgers = [bench.ledger(), bench.ledger()];
     let mut jobs: BTreeMap<PartitionId, Job> = BTreeMap::new();
     for number in 0..5 {
         let mut request = request(

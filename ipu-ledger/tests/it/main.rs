@@ -1,5 +1,9 @@
 //! The ledger over simulated controllers, stores and crashes.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test that cannot go on fails"
+)]
 
 mod driving;
 mod embedded;
