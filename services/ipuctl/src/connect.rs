@@ -85,6 +85,14 @@ impl Connection {
         self.controller.version().await
     }
 
+    /// Asks the controller for a sign of life: what cannot be reached at the start is an error, not a wait.
+    pub(crate) async fn require_answer(&self) -> Result<(), Failure> {
+        if self.simulator.is_none() {
+            self.version().await.map_err(controller_failure)?;
+        }
+        Ok(())
+    }
+
     /// Draws the simulated Pod, if that is what this is.
     pub(crate) fn show(&self, output: &Output) -> Result<(), Failure> {
         if let Some(simulator) = &self.simulator {

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Stream::Err
     };
     let output = Output::new(cli.global.color, workers, cli.global.quiet);
-    log(cli.global.verbose);
+    log(cli.global.verbose, &output);
     match dispatch(cli, &output) {
         Ok(code) => code.into(),
         Err(failure) => {
@@ -95,16 +95,19 @@ async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -
     }
 }
 
-/// Logs of the libraries, to standard error.
-fn log(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::ERROR,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
+/// Logs, to standard error: those of this project from the first `-v` on, those of the libraries below from the third.
+fn log(verbose: u8, output: &Output) {
+    let filter = match verbose {
+        0 => "error",
+        1 => "warn,ipu=info,vipu=info",
+        2 => "info,ipu=debug,vipu=debug",
+        _ => "debug,ipu=trace,vipu=trace",
     };
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_ansi(output.has_colour(Stream::Err))
         .with_writer(std::io::stderr)
+        // It would panic where nobody reads standard error any more.
+        .log_internal_errors(false)
         .init();
 }

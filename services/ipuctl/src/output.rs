@@ -136,9 +136,14 @@ impl Output {
         self.0.terminal
     }
 
+    /// Whether `stream` shows colours.
+    pub(crate) fn has_colour(&self, stream: Stream) -> bool {
+        self.0.colour[usize::from(stream == Stream::Err)]
+    }
+
     /// `text` in `style`, if `stream` shows colours.
     pub(crate) fn styled(&self, stream: Stream, style: Style, text: &str) -> String {
-        if self.0.colour[usize::from(stream == Stream::Err)] {
+        if self.has_colour(stream) {
             format!("{style}{text}{style:#}")
         } else {
             text.to_owned()

@@ -55,6 +55,7 @@ pub(crate) async fn run(arguments: Run, global: &Global, output: &Output) -> Res
     let job = HostJob::new(job.spec, job.host.container)?;
 
     let connection = Connection::open(global, output).await?;
+    connection.require_answer().await?;
     commands::gc::sweep(&connection, output).await?;
     connection.show(output)?;
     introduce(&job, output);

@@ -92,6 +92,7 @@ async fn create(
             format!("--num-gcds {} does not divide {} IPUs", spec.gcds, spec.size),
         ));
     }
+    connection.require_answer().await?;
     super::gc::sweep(connection, output).await?;
     let key = JobKey::new(user(), id.as_str(), "by-hand")
         .map_err(|error| Failure::because(Code::Usage, "partition id", error))?;

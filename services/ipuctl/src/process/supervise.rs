@@ -27,6 +27,9 @@ const REST_GRACE: Duration = Duration::from_secs(2);
 /// How often the killing is repeated while something is still there (a process may fork between two looks).
 const KILL_AGAIN: Duration = Duration::from_millis(5);
 
+/// How often it is looked for stopped processes among those that were asked to end.
+const WAKE_AGAIN: Duration = Duration::from_millis(100);
+
 enum Event {
     /// A child, own or inherited, has ended.
     Ended {
@@ -169,22 +172,33 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
             Err(RecvTimeoutError::Disconnected) => return ended,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if deadline.is_some_and(|at| at <= Instant::now()) {
-            end_all(Signal::KILL, Duration::ZERO);
+        match deadline {
+            Some(at) if at <= Instant::now() => {
+                end_all(Signal::KILL, Duration::ZERO);
+            }
+            Some(_) => wake_stopped(),
+            None => {}
         }
     }
 }
 
 /// Signals every descendant; answers when the grace ends.
 fn end_all(signal: Signal, grace: Duration) -> Instant {
-    for process in procfs::descendants(getpid().as_raw_nonzero().get()) {
+    for process in descendants() {
         procfs::signal(&process, signal);
-        if signal != Signal::KILL {
-            // A stopped process would otherwise see the request only when it is killed.
-            procfs::signal(&process, Signal::CONT);
-        }
     }
     Instant::now() + grace
+}
+
+/// Lets stopped processes go on: they would otherwise see the request to end only when they are killed.
+fn wake_stopped() {
+    for process in descendants().iter().filter(|process| process.state == 'T') {
+        procfs::signal(process, Signal::CONT);
+    }
+}
+
+fn descendants() -> Vec<procfs::Process> {
+    procfs::descendants(getpid().as_raw_nonzero().get())
 }
 
 fn now_millis() -> u128 {

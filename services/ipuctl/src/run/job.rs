@@ -144,7 +144,7 @@ impl HostJob {
             &self.spec,
             instance,
             &setting.mpi_interface,
-            &workers,
+            workers,
         )
         .map_err(|error| Failure::because(Code::Host, "write the files for mpirun", error))?;
         let ipuof = ipuof(address, partition, 0);

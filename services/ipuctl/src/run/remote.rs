@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -26,11 +27,20 @@ pub(crate) fn prepare(
     job: &JobSpec,
     instance: u32,
     interface: &str,
-    workers: &[WorkerFile],
+    workers: Vec<WorkerFile>,
 ) -> io::Result<Vec<(&'static str, String)>> {
-    for (worker, file) in (0..).zip(workers) {
-        let path = worker_path(directory, &job.worker_name(instance, worker));
-        write_file(&path, 0o600, &serde_json::to_vec(file)?)?;
+    for (worker, mut file) in (0..).zip(workers) {
+        let name = job.worker_name(instance, worker);
+        // Hosts that are one host in truth: Open MPI's daemons would make the same directory at the same time, and those
+        // that come second fail.
+        let scratch = directory.join(&name).to_string_lossy().into_owned();
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&scratch)?;
+        file.variables
+            .push(("OMPI_MCA_orte_tmpdir_base".to_owned(), scratch));
+        write_file(&worker_path(directory, &name), 0o600, &serde_json::to_vec(&file)?)?;
     }
     let hosts = directory.join(format!("hostfile-{instance}"));
     write_file(&hosts, 0o600, hostfile(job, instance).as_bytes())?;

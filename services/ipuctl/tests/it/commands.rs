@@ -1,5 +1,7 @@
 //! The commands besides `run`.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use crate::home::{Home, example, finish, job};
@@ -241,6 +243,30 @@ fn what_workers_print_is_passed_on_byte_for_byte() {
     let file = home.file("job.yaml", &job("bytes", 1, "printf '\\377\\376\\nlast'"));
     let output = home.command(&["run", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.stdout, b"worker-0 | \xff\xfe\nworker-0 | last\n");
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_end_the_job() {
+    let home = Home::new();
+    let trace = home.path("trace");
+    let file = home.file(
+        "job.yaml",
+        &job(
+            "unread",
+            1,
+            &format!("seq 1 100000; echo done > '{}'", trace.display()),
+        ),
+    );
+    let mut command = home.command(&["-vvv", "run", file.to_str().unwrap()]);
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((process.stdout.take(), process.stderr.take()));
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    assert!(trace.exists());
+    home.assert_nothing_held();
 }
 
 #[test]

@@ -128,6 +128,20 @@ fn a_worker_is_asked_before_it_is_killed() {
 }
 
 #[test]
+fn a_stopped_worker_is_asked_too() {
+    let mut stopped = Supervisor::of(
+        "stopped",
+        "trap 'exit 7' TERM; echo ready; kill -STOP $$; while :; do sleep 0.05; done",
+    );
+    stopped.order("go");
+    stopped.wait_for_output();
+    stopped.order("stop 60000");
+    assert_eq!(stopped.answer(), "started");
+    assert!(stopped.answer().starts_with("gone code 7 "));
+    stopped.end();
+}
+
+#[test]
 fn nothing_starts_before_it_is_told_to() {
     let home = tempfile::tempdir().unwrap();
     let trace = home.path().join("trace");

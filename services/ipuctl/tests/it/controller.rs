@@ -1,0 +1,100 @@
+//! A controller that is named: another process, operations that take time, partitions of others.
+
+use std::time::Duration;
+
+use ipu_core::Topology;
+use serde_json::json;
+use vipu_sim::Simulator;
+
+use crate::home::{Home, example};
+
+/// A simulated Pod16 whose operations take a while, served until it is dropped.
+struct Pod {
+    _runtime: tokio::runtime::Runtime,
+    _simulator: Simulator,
+    address: String,
+}
+
+impl Pod {
+    fn new(delay: Duration) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let simulator = runtime
+            .block_on(Simulator::builder(Topology::pod16()).delay(delay).start())
+            .unwrap();
+        let address = simulator.addr().to_string();
+        Self {
+            _runtime: runtime,
+            _simulator: simulator,
+            address,
+        }
+    }
+}
+
+#[test]
+fn a_job_runs_at_a_controller_that_takes_its_time() {
+    let (pod, home) = (Pod::new(Duration::from_millis(150)), Home::new());
+    let done = home.run(&["--vipu", &pod.address, "run", &example("inference.yaml")]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.err.contains("simulated"), "{done:?}");
+    assert!(done.err.contains(&format!("of {}", pod.address)), "{done:?}");
+    assert_eq!(
+        home.json(&["--vipu", &pod.address, "partition", "list"]),
+        json!([])
+    );
+    let version = home.run(&["--vipu", &pod.address, "server-version"]);
+    assert!(
+        version.out.ends_with(&format!("host: {}\n", pod.address)),
+        "{version:?}"
+    );
+}
+
+#[test]
+fn what_others_made_is_shown_and_kept() {
+    let (pod, mine, theirs) = (Pod::new(Duration::ZERO), Home::new(), Home::new());
+    let created = theirs.run(&[
+        "--vipu",
+        &pod.address,
+        "partition",
+        "create",
+        "theirs",
+        "--size",
+        "8",
+    ]);
+    assert_eq!(created.code, 0, "{created:?}");
+    let listed = mine.run(&["--vipu", &pod.address, "partition", "list"]);
+    assert!(
+        listed.out.contains("theirs") && listed.out.contains("foreign"),
+        "{listed:?}"
+    );
+    assert_eq!(mine.run(&["--vipu", &pod.address, "query", "16"]).code, 75);
+    let planned = mine.run(&["--vipu", &pod.address, "plan", &example("training-mpirun.yaml")]);
+    assert!(
+        planned.code == 75 && planned.out.contains("would wait"),
+        "{planned:?}"
+    );
+    assert_eq!(mine.run(&["--vipu", &pod.address, "gc"]).code, 0);
+    assert_eq!(
+        mine.run(&["--vipu", &pod.address, "partition", "remove", "theirs"])
+            .code,
+        77
+    );
+    let forced = mine.run(&["--vipu", &pod.address, "partition", "remove", "theirs", "--force"]);
+    assert_eq!(forced.code, 0, "{forced:?}");
+    assert_eq!(
+        mine.json(&["--vipu", &pod.address, "partition", "list"]),
+        json!([])
+    );
+}
+
+#[test]
+fn a_controller_that_is_not_there_is_an_error_of_its_own() {
+    let home = Home::new();
+    let job = example("mnist-training.yaml");
+    let create = ["partition", "create", "p", "--size", "1"];
+    for command in [&["server-version"][..], &["run", &job], &create] {
+        let done = home.run(&[&["--vipu", "127.0.0.1:1", "--timeout", "1"], command].concat());
+        assert_eq!(done.code, 69, "{command:?}: {done:?}");
+        assert!(done.err.contains("127.0.0.1:1"), "{command:?}: {done:?}");
+    }
+    assert_eq!(home.run(&["--vipu", "not a host", "server-version"]).code, 64);
+}
