@@ -28,6 +28,16 @@ pub(crate) enum Made {
     NoRoom,
 }
 
+/// What looking after somebody else's intent came to.
+enum TakenOver {
+    /// The call may be made now.
+    Call(Entry),
+    /// Look at it again: it has changed, or it was accepted already.
+    Again(Entry),
+    /// The controller does not answer.
+    Silent(VipuError),
+}
+
 /// What one call came to.
 enum Called {
     /// The controller took it on, or something is there that is fresh.
@@ -69,26 +79,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 return self.await_ready(&at, entry, patience).await.map(Made::Answer);
             }
             if intent == Intent::Found {
-                if operation == Operation::Create {
-                    match self.status(&at, &entry).await {
-                        Ok(_) if before.is_some() => {
-                            self.note(&entry, fence, Answered::No, Accepted::Yes);
-                            continue;
-                        }
-                        Ok(_) => {
-                            let id = entry.id.clone();
-                            entry = self.apply(move |state| state.reset_instead(&id)).await?;
-                            continue;
-                        }
-                        Err(VipuError::NotFound { .. }) => {}
-                        Err(error) => return Ok(Made::Answer(unanswered(&at, &error))),
+                match self.take_over(&at, entry, before.is_some()).await? {
+                    TakenOver::Call(taken) => {
+                        entry = taken;
+                        intent = Intent::Fresh;
                     }
-                }
-                let (id, window) = (entry.id.clone(), self.options.window());
-                entry = self.apply(move |state| state.take_up(&id, window)).await?;
-                intent = Intent::Fresh;
-                if before.is_some() {
-                    self.note_of(&entry, Answered::No, Accepted::No);
+                    TakenOver::Again(changed) => entry = changed,
+                    TakenOver::Silent(error) => return Ok(Made::Answer(unanswered(&at, &error))),
                 }
                 continue;
             }
@@ -121,22 +118,68 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     self.back_to_line(&at, &entry, fence, fingerprint, &error).await?;
                     return Ok(Made::NoRoom);
                 }
-                Called::Refused(source) => {
-                    let id = entry.id.clone();
-                    self.apply(move |state| state.refused(&id, fence)).await?;
-                    self.book.forget(&entry.id);
-                    return Err(LedgerError::Refused {
-                        id: entry.id,
-                        controller: at.name,
-                        source: Box::new(source),
-                    });
-                }
+                Called::Refused(source) => return Err(self.drop_refused(at, entry, fence, source).await),
             }
         }
         Ok(Made::Answer(match last {
             Some(error) => unanswered(&at, &error),
             None => Answer::Pending(Pending::Creating),
         }))
+    }
+
+    /// Goes on with an intent that somebody may have called for already: `called_before` says that it was this process.
+    async fn take_over(
+        &self,
+        at: &At<C>,
+        entry: Entry,
+        called_before: bool,
+    ) -> Result<TakenOver, LedgerError> {
+        let EntryState::Intent { operation, fence } = entry.state else {
+            return Ok(TakenOver::Again(entry));
+        };
+        if operation == Operation::Create {
+            match self.status(at, &entry).await {
+                Ok(_) if called_before => {
+                    self.note(&entry, fence, Answered::No, Accepted::Yes);
+                    return Ok(TakenOver::Again(entry));
+                }
+                Ok(_) => {
+                    let id = entry.id.clone();
+                    let entry = self.apply(move |state| state.reset_instead(&id)).await?;
+                    return Ok(TakenOver::Again(entry));
+                }
+                Err(VipuError::NotFound { .. }) => {}
+                Err(error) => return Ok(TakenOver::Silent(error)),
+            }
+        }
+        let (id, window) = (entry.id.clone(), self.options.window());
+        let entry = self.apply(move |state| state.take_up(&id, window)).await?;
+        if let EntryState::Intent { fence, .. } = entry.state
+            && called_before
+        {
+            self.note(&entry, fence, Answered::No, Accepted::No);
+        }
+        Ok(TakenOver::Call(entry))
+    }
+
+    /// Drops an entry that the controller never makes, and says so.
+    async fn drop_refused(
+        &self,
+        at: At<C>,
+        entry: Entry,
+        fence: Timestamp,
+        source: VipuError,
+    ) -> LedgerError {
+        let id = entry.id.clone();
+        if let Err(error) = self.apply(move |state| state.refused(&id, fence)).await {
+            return error;
+        }
+        self.book.forget(&entry.id);
+        LedgerError::Refused {
+            id: entry.id,
+            controller: at.name,
+            source: Box::new(source),
+        }
     }
 
     async fn create(&self, at: &At<C>, entry: &Entry, called_before: bool) -> Called {
@@ -260,12 +303,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             answered: answered == Answered::Yes,
         };
         self.book.note(&entry.id, calls);
-    }
-
-    fn note_of(&self, entry: &Entry, answered: Answered, accepted: Accepted) {
-        if let EntryState::Intent { fence, .. } = entry.state {
-            self.note(entry, fence, answered, accepted);
-        }
     }
 }
 
