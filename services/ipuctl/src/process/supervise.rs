@@ -24,8 +24,10 @@ use super::procfs;
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 /// How long processes that a worker left behind may take to end by themselves.
 const REST_GRACE: Duration = Duration::from_secs(2);
-/// How often the killing is repeated while something is still there (a process may fork between two looks).
+/// The first pause between two rounds of killing: a process may fork between two looks.
 const KILL_AGAIN: Duration = Duration::from_millis(5);
+/// The longest such pause.
+const KILL_SLOWLY: Duration = Duration::from_secs(1);
 
 /// How often it is looked for stopped processes among those that were asked to end.
 const WAKE_AGAIN: Duration = Duration::from_millis(100);
@@ -148,10 +150,18 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
     let mut ended = None;
     // When patience ends and killing begins; none while the main child may run on.
     let mut deadline: Option<Instant> = None;
+    let mut pause = KILL_AGAIN;
     loop {
         let event = match deadline {
             None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(at) => incoming.recv_timeout(at.saturating_duration_since(Instant::now()).max(KILL_AGAIN)),
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                incoming.recv_timeout(if left.is_zero() {
+                    pause
+                } else {
+                    left.min(WAKE_AGAIN)
+                })
+            }
         };
         match event {
             Ok(Event::Ended { pid, status, alone }) => {
@@ -175,6 +185,8 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
         match deadline {
             Some(at) if at <= Instant::now() => {
                 end_all(Signal::KILL, Duration::ZERO);
+                // What does not end at once is stuck in the kernel; it is waited for, but not at full speed.
+                pause = (pause * 2).min(KILL_SLOWLY);
             }
             Some(_) => wake_stopped(),
             None => {}
