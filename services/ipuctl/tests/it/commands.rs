@@ -217,6 +217,21 @@ fn decide_answers_with_the_plan_or_with_what_is_wrong() {
 }
 
 #[test]
+fn the_request_of_the_documentation_is_understood() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ipuctl.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, request) = text.split_once("```json\n").unwrap();
+    let home = Home::new();
+    let file = home.file("request.json", request.split_once("```").unwrap().0);
+    let done = home.run(&["decide", file.to_str().unwrap()]);
+    let answer: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+    assert_eq!(
+        (done.code, &answer["plan"]["status"]["phase"]),
+        (0, &json!("Running"))
+    );
+}
+
+#[test]
 fn documents_stand_alone_and_colours_come_only_when_asked_for() {
     let home = Home::new();
     let file = home.file("job.yaml", &job("report", 1, "echo hello; exit 7"));

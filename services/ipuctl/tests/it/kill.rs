@@ -69,6 +69,25 @@ fn twenty_kills_leave_nothing_behind_and_nothing_is_held_twice() {
     assert!(files.is_empty(), "files of runs are left: {files:?}");
 }
 
+#[test]
+fn a_run_that_waits_goes_on_by_itself_when_the_one_ahead_is_killed() {
+    let home = Home::new();
+    let stays = locking(&home, "setsid sleep 600 & echo ready; sleep 600");
+    let ahead = home.file("ahead.yaml", &job("ahead", 16, &stays));
+    let behind = home.file("behind.yaml", &job("behind", 16, &locking(&home, "true")));
+    let mut killed = Running::start(home.command(&["run", ahead.to_str().unwrap()]));
+    killed.wait_for("worker-0 | ready");
+    let mut waiting = Running::start(home.command(&["run", behind.to_str().unwrap()]));
+    waiting.wait_for("position 1");
+    killed.process.kill().unwrap();
+    kill_supervisors(&home);
+    let (code, seen) = waiting.end();
+    assert_eq!(code, 0, "{seen:#?}");
+    assert!(!home.path("twice").exists(), "IPUs were held twice");
+    assert_eq!(home.processes(), Vec::<String>::new());
+    home.assert_nothing_held();
+}
+
 fn kill_supervisors(home: &Home) {
     for process in home.processes() {
         if process.contains("__supervise") {
