@@ -221,14 +221,25 @@ impl PartitionId {
     /// A partition of that form that no ledger knows may have been ours; any other certainly was not.
     #[must_use]
     pub fn is_derived(&self) -> bool {
-        let Some((rest, digest)) = self.0.strip_prefix("p-").and_then(|rest| rest.rsplit_once('-')) else {
-            return false;
-        };
+        self.derived_instance().is_some()
+    }
+
+    /// The instance that an id of the derived form names.
+    fn derived_instance(&self) -> Option<&str> {
+        let (rest, digest) = self.0.strip_prefix("p-")?.rsplit_once('-')?;
         let instance = rest.rsplit_once('-').map_or(rest, |(_, instance)| instance);
-        digest.len() == 16
+        let derived = digest.len() == 16
             && digest.bytes().all(|b| BASE32.contains(&b))
             && !instance.is_empty()
-            && instance.bytes().all(|b| b.is_ascii_digit())
+            && instance.bytes().all(|b| b.is_ascii_digit());
+        derived.then_some(instance)
+    }
+
+    /// Whether [`JobKey::partition_id`] gives this id for `job` and some instance.
+    #[must_use]
+    pub fn follows_from(&self, job: &JobKey) -> bool {
+        let instance = self.derived_instance().and_then(|text| text.parse().ok());
+        instance.is_some_and(|instance| job.partition_id(instance) == *self)
     }
 }
 

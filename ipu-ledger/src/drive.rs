@@ -114,6 +114,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
+    /// Moves the fence of an entry on, before a call for it.
+    pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
+        let (id, answered, window) = (
+            entry.id.clone(),
+            self.book.answered(&entry.id),
+            self.options.window(),
+        );
+        self.apply(move |state| state.take_up(&id, answered, window))
+            .await
+    }
+
     pub(crate) async fn status(&self, at: &At<C>, entry: &Entry) -> Result<PartitionStatus, VipuError> {
         let call = at.controller.partition_status(&entry.id);
         self.views.call(&at.name, self.options.call_deadline, call).await

@@ -27,11 +27,7 @@ impl LedgerState {
         let Some(entry) = self.get(&request.id) else {
             return self.first_request(request, world, rules, window);
         };
-        let claims =
-            matches!(entry.state, EntryState::Quarantined) && entry.owner.is_none() && request.is_derived();
-        if !claims {
-            check_owner(entry, &request.owner, request.instance)?;
-        }
+        check_owner(entry, &request.owner, request.instance)?;
         if !same_make(&request.spec, &entry.spec) {
             return Err(Illegal::OtherSpec {
                 id: request.id.clone(),
@@ -39,7 +35,7 @@ impl LedgerState {
             });
         }
         check_attempt(entry, request.attempt)?;
-        Ok(self.repeated_request(entry, request, world, rules, window))
+        self.repeated_request(entry, request, world, rules, window)
     }
 
     /// A request for an id without an entry.
@@ -50,19 +46,9 @@ impl LedgerState {
         rules: &LineRules,
         window: CallWindow,
     ) -> Result<Step<Admission>, Illegal> {
-        let mut entry = Entry::waiting(request, self.next_ticket(), window.now);
-        if let Some((controller, partition)) = world.find(&request.id) {
-            if !request.is_derived() || !entry.matches(&partition.spec) {
-                return Err(Illegal::Foreign {
-                    id: request.id.clone(),
-                    controller: controller.clone(),
-                    found: partition.spec.size.get(),
-                });
-            }
-            // The ledger was lost; nobody knows what the partition was used for.
-            entry.places.clone_from(&partition.ipus);
-            let entry = entry.asked(controller, Operation::Reset, window);
-            return Ok(Step::put(&entry, Admission::Drive(entry.clone())));
+        let entry = Entry::waiting(request, self.next_ticket(), window.now);
+        if let Some(step) = take_over_found(&entry, request, world, window)? {
+            return Ok(step);
         }
         if self.line().len() >= rules.length_limit {
             return Err(Illegal::LineFull {
@@ -80,13 +66,17 @@ impl LedgerState {
         world: &World,
         rules: &LineRules,
         window: CallWindow,
-    ) -> Step<Admission> {
+    ) -> Result<Step<Admission>, Illegal> {
         let mut entry = recorded.clone();
         entry.attempt = request.attempt;
         entry.holder.clone_from(&request.holder);
         let newer = request.attempt > recorded.attempt;
-        match &recorded.state {
-            EntryState::Waiting { .. } => self.admit(entry, request.line, world, rules, window),
+        Ok(match &recorded.state {
+            // An old copy of the ledger may not know that the entry's turn had come.
+            EntryState::Waiting { .. } => match take_over_found(&entry, request, world, window)? {
+                Some(step) => step,
+                None => self.admit(entry, request.line, world, rules, window),
+            },
             EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
             EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
             EntryState::Active | EntryState::Failed { .. } if !newer => {
@@ -104,12 +94,12 @@ impl LedgerState {
                 entry.instance = request.instance;
                 let Some(controller) = recorded.controller.clone() else {
                     // Only a damaged ledger holds something nowhere.
-                    return self.admit(entry, request.line, world, rules, window);
+                    return Ok(self.admit(entry, request.line, world, rules, window));
                 };
                 let entry = entry.asked(&controller, Operation::Reset, window);
                 Step::put(&entry, Admission::Drive(entry.clone()))
             }
-        }
+        })
     }
 
     /// Walks the line up to `entry`, which may be new, and lets it go if its turn has come.
@@ -159,4 +149,28 @@ impl LedgerState {
             },
         }
     }
+}
+
+/// Takes over a partition of the id that is asked for, which a controller has and the ledger does not know of: nobody
+/// knows what it was used for, so it is reset.
+fn take_over_found(
+    entry: &Entry,
+    request: &Request,
+    world: &World,
+    window: CallWindow,
+) -> Result<Option<Step<Admission>>, Illegal> {
+    let Some((controller, partition)) = world.find(&request.id) else {
+        return Ok(None);
+    };
+    if !request.is_derived() || !entry.matches(&partition.spec) {
+        return Err(Illegal::Foreign {
+            id: request.id.clone(),
+            controller: controller.clone(),
+            found: partition.spec.size.get(),
+        });
+    }
+    let mut entry = entry.clone();
+    entry.places.clone_from(&partition.ipus);
+    let entry = entry.asked(controller, Operation::Reset, window);
+    Ok(Some(Step::put(&entry, Admission::Drive(entry.clone()))))
 }

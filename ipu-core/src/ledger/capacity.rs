@@ -170,7 +170,7 @@ pub enum SelectionOrder {
     /// As they are listed: the documented rule (seed 000 §6.3.2).
     #[default]
     Serial,
-    /// The one with the least free IPUs that has room.
+    /// The one whose largest free block is the smallest that still has room, which keeps large blocks whole.
     Tightest,
     /// The one with the most free IPUs.
     MostFree,

@@ -8,8 +8,8 @@
 //! | active, failed | any | dead | orphan, then release once the grace is over |
 //! | orphaned | any | live | reclaim |
 //! | active | lists it not | live, unknown | lost |
-//! | nothing | lists it, of our form | claims it | adopt |
-//! | nothing | lists it, of our form | nobody claims it | quarantine |
+//! | nothing, waiting | lists it, of our form | claims it | adopt |
+//! | nothing, waiting | lists it, of our form | nobody claims it | quarantine |
 //! | nothing | lists it, of another form | – | none: it is foreign |
 //! | quarantined | lists it not | – | forget |
 //! | any | cannot be asked | not dead | none: kept |
@@ -205,6 +205,11 @@ impl LedgerState {
 
     fn by_listing(&self, entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
         let id = entry.id.clone();
+        if matches!(entry.state, EntryState::Waiting { .. }) {
+            // An old copy of the ledger does not know that the entry's turn had come.
+            let (controller, partition) = world.find(&id).filter(|_| id.is_derived())?;
+            return Some(unknown(partition, controller, owners));
+        }
         let controller = entry.controller.clone()?;
         let configured = world.controllers.iter().any(|view| view.name == controller);
         if !configured {
@@ -246,7 +251,11 @@ impl LedgerState {
         };
         let put = |entry: Entry| Vec::from([Change::Put(Arc::new(entry))]);
         match (action, &entry.state) {
-            (Action::Adopt { controller, .. }, EntryState::Quarantined) => world
+            (Action::Quarantine { controller, .. }, EntryState::Waiting { .. }) => world
+                .find(&entry.id)
+                .map(|(_, partition)| Entry::found(partition, controller, entry.ticket, now))
+                .map_or_else(Vec::new, put),
+            (Action::Adopt { controller, .. }, EntryState::Quarantined | EntryState::Waiting { .. }) => world
                 .find(&entry.id)
                 .and_then(|(_, partition)| adopted(partition, controller, owners, entry.ticket, now))
                 .map_or_else(Vec::new, put),

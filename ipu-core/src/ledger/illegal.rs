@@ -79,7 +79,12 @@ pub enum Illegal {
 }
 
 pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {
-    if entry.owner.as_ref() == Some(owner) && entry.instance == instance {
+    let owns = match &entry.owner {
+        Some(recorded) => recorded == owner && entry.instance == instance,
+        // What was found: whose it was follows from its id.
+        None => entry.id.follows_from(&owner.job),
+    };
+    if owns {
         return Ok(());
     }
     Err(Illegal::NotTheOwner {

@@ -118,15 +118,21 @@ impl LedgerState {
         }
     }
 
-    /// Before a driver makes a call for an entry that another driver recorded: moves the fence on, so that everybody
-    /// knows that a call may be under way.
+    /// Before a driver makes a call for an entry that was recorded a while ago or by another driver: moves the fence on,
+    /// so that everybody knows that a call may be under way. `answered` is the old fence if the caller made its calls and
+    /// had their answers.
     ///
     /// # Errors
     ///
     /// [`Illegal::Moved`] if no call is to be made for the entry any more.
-    pub fn take_up(&self, id: &PartitionId, window: CallWindow) -> Result<Step<Entry>, Illegal> {
+    pub fn take_up(
+        &self,
+        id: &PartitionId,
+        answered: Option<Timestamp>,
+        window: CallWindow,
+    ) -> Result<Step<Entry>, Illegal> {
         let mut entry = self.expect(id, "taken up")?.clone();
-        entry.leave_calls_behind(None);
+        entry.leave_calls_behind(answered);
         entry.unsettled = entry.unsettled.filter(|until| *until > window.now);
         match &mut entry.state {
             EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
@@ -209,7 +215,8 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    /// [`Illegal::Moved`] if the intent is no longer the one of the call, [`Illegal::Unsettled`] while an earlier call that
+    /// had no answer may still make the partition.
     pub fn no_room(
         &self,
         id: &PartitionId,
@@ -218,6 +225,12 @@ impl LedgerState {
         now: Timestamp,
     ) -> Result<Step<()>, Illegal> {
         let entry = self.answered_create(id, fence, "waiting")?;
+        if let Some(until) = entry.unsettled.filter(|until| *until > now) {
+            return Err(Illegal::Unsettled {
+                id: id.clone(),
+                until,
+            });
+        }
         let mut entry = entry.turned(
             EntryState::Waiting {
                 refused: Some(refused),

@@ -424,7 +424,7 @@ fn moves_that_are_not_legal_are_named() {
     assert!(
         moved(bench.state.gone(&job.id, None, now).map(|_| ())).contains("is active and cannot become gone")
     );
-    assert!(moved(bench.state.take_up(&job.id, bench.window()).map(|_| ())).contains("active"));
+    assert!(moved(bench.state.take_up(&job.id, None, bench.window()).map(|_| ())).contains("active"));
     assert!(
         moved(
             bench

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Illegal, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost};
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
+use tokio::time::Instant;
 
 use super::{At, Driver};
 use crate::answer::{Answer, Pending};
@@ -68,6 +69,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let at = self.controller_of(&entry)?;
         let mut polls = self.polls(patience.max(self.options.longest_poll));
         let mut last = None;
+        let mut recorded = Instant::now();
         // Whether the reset found nothing to reset.
         let mut again = false;
         for _ in 0..ROUNDS {
@@ -83,10 +85,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     TakenOver::Call(taken) => {
                         entry = taken;
                         intent = Intent::Fresh;
+                        recorded = Instant::now();
                     }
                     TakenOver::Again(changed) => entry = changed,
                     TakenOver::Silent(error) => return Ok(Made::Answer(unanswered(&at, &error))),
                 }
+                continue;
+            }
+            if recorded.elapsed() > self.options.call_deadline / 2 {
+                // The effect of a call has to come before the fence, so a call is not begun long after it was set.
+                entry = self.take_up(&entry).await?;
+                recorded = Instant::now();
                 continue;
             }
             let create = operation == Operation::Create || again;
@@ -98,9 +107,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             match called {
                 Called::Accepted => self.note(&entry, fence, Answered::Yes, Accepted::Yes),
                 Called::Used if create => {
-                    let id = entry.id.clone();
-                    self.check_found(&at, &entry, fence).await?;
-                    entry = self.apply(move |state| state.reset_instead(&id)).await?;
+                    entry = self.reset_found(&at, entry, fence).await?;
                     again = false;
                 }
                 Called::Used => {}
@@ -115,8 +122,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     }
                 }
                 Called::NoRoom(error) => {
-                    self.back_to_line(&at, &entry, fence, fingerprint, &error).await?;
-                    return Ok(Made::NoRoom);
+                    return self.back_to_line(&at, &entry, fence, fingerprint, &error).await;
                 }
                 Called::Refused(source) => return Err(self.drop_refused(at, entry, fence, source).await),
             }
@@ -152,8 +158,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Err(error) => return Ok(TakenOver::Silent(error)),
             }
         }
-        let (id, window) = (entry.id.clone(), self.options.window());
-        let entry = self.apply(move |state| state.take_up(&id, window)).await?;
+        let entry = self.take_up(&entry).await?;
         if let EntryState::Intent { fence, .. } = entry.state
             && called_before
         {
@@ -227,7 +232,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    /// A partition of this id was there before: it may only be taken over if it is what was asked for.
+    /// A partition of this id was there before: it is taken over, after a reset, if it is what was asked for.
+    async fn reset_found(&self, at: &At<C>, entry: Entry, fence: Timestamp) -> Result<Entry, LedgerError> {
+        self.check_found(at, &entry, fence).await?;
+        let id = entry.id;
+        self.apply(move |state| state.reset_instead(&id)).await
+    }
+
     async fn check_found(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), LedgerError> {
         let call = at.controller.list_partitions(None);
         let Ok(listed) = self.views.call(&at.name, self.options.call_deadline, call).await else {
@@ -248,6 +259,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
+    /// The controller has no room: back to the line, unless an earlier call may still make the partition.
     async fn back_to_line(
         &self,
         at: &At<C>,
@@ -255,12 +267,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         fence: Timestamp,
         fingerprint: u64,
         error: &VipuError,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Made, LedgerError> {
         let words = match error {
             VipuError::NoCapacity { detail } => detail.clone(),
             other => other.to_string(),
         };
-        tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room; back to the line");
+        tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room");
+        self.note(entry, fence, Answered::Yes, Accepted::No);
         let now = self.options.now();
         let refused = Refused {
             controller: at.name.clone(),
@@ -269,10 +282,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             at: now,
         };
         let id = entry.id.clone();
-        self.apply(move |state| state.no_room(&id, fence, refused.clone(), now))
-            .await?;
-        self.book.forget(&entry.id);
-        Ok(())
+        let moved = self.apply(move |state| state.no_room(&id, fence, refused.clone(), now));
+        match moved.await {
+            Ok(()) => {
+                self.book.forget(&entry.id);
+                Ok(Made::NoRoom)
+            }
+            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => Ok(Made::Answer(unanswered(at, error))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Polls until the partition is ready or in error, or the patience is over.

@@ -38,8 +38,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     }
                     Ok(status) => {
                         // It has to be asked, or asked again.
-                        let (id, window) = (entry.id.clone(), self.options.window());
-                        entry = self.apply(move |state| state.take_up(&id, window)).await?;
+                        entry = self.take_up(&entry).await?;
                         intent = Intent::Fresh;
                         if !asked {
                             continue;

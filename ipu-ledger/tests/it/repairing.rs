@@ -106,14 +106,30 @@ async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
     }
     assert!(is_quarantined(&ledger.get(&id("a")).await.unwrap().unwrap()));
     assert!(
-        ledger.release(&id("a"), &owner("a")).await.is_err(),
-        "nobody owns it"
+        ledger.release(&id("a"), &owner("b")).await.is_err(),
+        "it is not b's"
     );
     assert_eq!(
         ledger.release_quarantined(&id("a")).await.unwrap(),
         Released::Gone
     );
     assert_eq!(bench.controller.ids(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quarantined_partition_is_given_back_by_the_owner_whose_id_it_has() {
+    let old = bench();
+    old.ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
+    let ledger = lost(&old).ledger();
+    ledger.repair(&unknown).await.unwrap();
+    assert_eq!(
+        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        Released::Gone
+    );
+    assert_eq!(old.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
