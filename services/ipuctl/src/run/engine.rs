@@ -152,8 +152,9 @@ impl<'a> Engine<'a> {
                 moved |= self.apply(effect).await?;
             }
             self.status = plan.status.clone();
-            self.progress.show(&plan, self.partitions.waiting());
+            // A plan that moved something tells of what was before.
             if !moved {
+                self.progress.show(&plan, self.partitions.waiting());
                 return Ok((plan, false));
             }
         }
