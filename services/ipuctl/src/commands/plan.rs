@@ -224,7 +224,7 @@ fn text_of(answer: &Answer) -> String {
                 continue;
             };
             text.push_str(&format!(
-                "  first: ask for partition {partition} of {} IPUs\n",
+                "  first: ask for partition {partition}, size {}\n",
                 spec.size
             ));
         }

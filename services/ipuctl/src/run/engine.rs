@@ -93,7 +93,7 @@ impl<'a> Engine<'a> {
                 Ok(done) => done,
                 Err(failure) => {
                     let pause = self.fail(failure);
-                    if self.failures > FAILURES {
+                    if self.failures > FAILURES || self.signals.count() > 2 {
                         break;
                     }
                     self.wait(pause).await;
