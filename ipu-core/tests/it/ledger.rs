@@ -467,6 +467,32 @@ fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
 }
 
 #[test]
+fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partition() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    bench.request(&job).unwrap();
+    bench.now = 5_000;
+    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let EntryState::Intent { fence, .. } = bench.take(step).state else {
+        panic!("it stays an intent");
+    };
+    let refused = Refused {
+        controller: controller(),
+        words: "full".into(),
+        fingerprint: 0,
+        at: bench.now(),
+    };
+    let early = bench.state.no_room(&job.id, fence, refused.clone(), bench.now());
+    assert!(
+        matches!(early, Err(Illegal::Unsettled { until, .. }) if until == Timestamp::from_millis(30_000))
+    );
+    bench.now = 30_000;
+    let step = bench.state.no_room(&job.id, fence, refused, bench.now()).unwrap();
+    bench.take(step);
+    assert_eq!(bench.state.get(&job.id).unwrap().state.label(), "waiting");
+}
+
+#[test]
 fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
     let mut bench = Bench::new(&Topology::pod16());
     bench.rules.length_limit = 1;

@@ -188,7 +188,7 @@ async fn live(seed: u64) {
         if random.below(20) == 0 {
             copy = bench.ledger().list().await.unwrap();
         }
-        if seed % 3 == 0 && random.below(40) == 0 {
+        if seed.is_multiple_of(3) && random.below(40) == 0 {
             past = Past::Restored;
             bench.restore(&copy).await;
             ledgers = [bench.ledger(), bench.ledger()];
