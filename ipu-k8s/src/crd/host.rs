@@ -173,6 +173,11 @@ impl Reader {
                 );
                 continue;
             };
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let rule = "the name of a variable is not empty and has neither = nor NUL";
+                self.wrong(&format!("{path}.name"), item.get("name"), rule);
+                continue;
+            }
             match (item.get("value"), item.get("valueFrom")) {
                 (_, Some(source)) => self.unsupported(&path, name, source),
                 (None | Some(Value::Null), None) => env.push(EnvVar {
@@ -221,6 +226,14 @@ impl Reader {
 
     fn text(&mut self, path: &str, value: &Value) -> Option<String> {
         if let Value::String(text) = value {
+            if text.contains('\0') {
+                self.wrong(
+                    path,
+                    Some(value),
+                    "no process can be given a text with a NUL in it",
+                );
+                return None;
+            }
             return Some(text.clone());
         }
         if !value.is_null() {

@@ -129,6 +129,14 @@ fn a_template_that_a_host_cannot_read_is_refused_with_all_its_faults() {
                 "spec.workers.template.spec.containers[0].env[0].name is absent: a variable has a name, which is a text; write it as Kubernetes has it, numbers of a text in quotes",
             ],
         ),
+        (
+            "{template: {spec: {containers: [{name: a, command: [\"a\\0b\"], env: [{name: ''}, {name: A=B}]}]}}}",
+            vec![
+                "spec.workers.template.spec.containers[0].command[0] = \"a\\u0000b\": no process can be given a text with a NUL in it; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].env[0].name = \"\": the name of a variable is not empty and has neither = nor NUL; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].env[1].name = \"A=B\": the name of a variable is not empty and has neither = nor NUL; write it as Kubernetes has it, numbers of a text in quotes",
+            ],
+        ),
     ] {
         let text = format!("apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nspec: {{workers: {workers}}}\n");
         let violations = job(&text).host_view().unwrap_err();

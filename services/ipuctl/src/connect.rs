@@ -18,6 +18,13 @@ use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::state::StateDir;
 
+/// The pauses after which the first call is made again: one lost answer is no controller that is not there.
+const FIRST_PAUSES: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(600),
+];
+
 /// The name of the simulated controller in the ledger: its port is another one in each process.
 const SIMULATED: &str = "simulated-pod16";
 
@@ -33,24 +40,36 @@ pub(crate) struct Connection {
     /// Where processes reach the controller.
     pub(crate) address: ControllerEndpoint,
     simulator: Option<Simulator>,
+    /// What tells an `ipuctl` that a process of this one starts which Pod it is led to; none for a real controller.
+    pub(crate) mark: Option<String>,
 }
+
+/// The variable that carries [`Connection::mark`] to the processes of a job.
+pub(crate) const SIMULATED_MARK: &str = "IPUCTL_SIMULATED_POD";
 
 impl Connection {
     /// Connects as the flags and the environment say: `--vipu`, then `IPUOF_VIPU_API_HOST` and `_PORT`, then the
     /// simulated Pod.
     pub(crate) async fn open(global: &Global, output: &Output) -> Result<Self, Failure> {
         let state = StateDir::open(global.state_dir.as_deref())?;
-        let (simulator, address) = match named(global)? {
+        let named = named(global)?;
+        let inside = named
+            .as_ref()
+            .is_some_and(|address| is_own_simulator(address, &state));
+        let (simulator, address) = match named.filter(|_| !inside) {
             Some(address) => (None, address),
             None => {
                 let simulator = simulate(&state).await?;
                 let address = endpoint(&simulator.addr().to_string())?;
-                output.say(
-                    "no V-IPU controller given (--vipu, IPUOF_VIPU_API_HOST): a simulated Pod16 of this user",
-                );
+                output.say(if inside {
+                    "inside a job on the simulated Pod16 of this user: the same Pod"
+                } else {
+                    "no V-IPU controller given (--vipu, IPUOF_VIPU_API_HOST): a simulated Pod16 of this user"
+                });
                 (Some(simulator), address)
             }
         };
+        let mark = simulator.as_ref().map(|_| mark_of(&address, &state));
         let name = match &simulator {
             Some(_) => ControllerName::new(SIMULATED)
                 .map_err(|error| Failure::because(Code::Bug, "name the simulated controller", error))?,
@@ -77,6 +96,7 @@ impl Connection {
             name,
             address,
             simulator,
+            mark,
         })
     }
 
@@ -87,10 +107,17 @@ impl Connection {
 
     /// Asks the controller for a sign of life: what cannot be reached at the start is an error, not a wait.
     pub(crate) async fn require_answer(&self) -> Result<(), Failure> {
-        if self.simulator.is_none() {
-            self.version().await.map_err(controller_failure)?;
+        if self.simulator.is_some() {
+            return Ok(());
         }
-        Ok(())
+        for pause in FIRST_PAUSES {
+            match self.version().await {
+                Ok(_) => return Ok(()),
+                Err(VipuError::Unreachable { .. }) => tokio::time::sleep(pause).await,
+                Err(error) => return Err(controller_failure(error)),
+            }
+        }
+        self.version().await.map(drop).map_err(controller_failure)
     }
 
     /// Draws the simulated Pod, if that is what this is.
@@ -157,6 +184,21 @@ fn named(global: &Global) -> Result<Option<ControllerEndpoint>, Failure> {
 fn endpoint(text: &str) -> Result<ControllerEndpoint, Failure> {
     text.parse()
         .map_err(|error| Failure::because(Code::Usage, "V-IPU controller", error))
+}
+
+/// Whether `address` is the port at which an `ipuctl` that this one was started below serves the Pod of this very state
+/// directory. Its partitions are in this ledger, so that the Pod must have the name that it has there.
+fn is_own_simulator(address: &ControllerEndpoint, state: &StateDir) -> bool {
+    std::env::var(SIMULATED_MARK).is_ok_and(|mark| mark == mark_of(address, state))
+}
+
+fn mark_of(address: &ControllerEndpoint, state: &StateDir) -> String {
+    format!(
+        "{}:{} {}",
+        address.host(),
+        address.port(),
+        state.ledger().display()
+    )
 }
 
 async fn simulate(state: &StateDir) -> Result<Simulator, Failure> {

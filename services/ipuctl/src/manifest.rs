@@ -73,14 +73,25 @@ pub(crate) fn one(mut jobs: Vec<Manifest>) -> Result<Manifest, Failure> {
     match jobs.len() {
         1 => Ok(jobs.remove(0)),
         _ => {
-            let names: Vec<String> = jobs.iter().map(name_of).collect();
-            Err(Failure::new(
-                Code::Usage,
-                format!(
-                    "the file has several IPUJobs: choose one with --name: {}",
-                    names.join(", ")
+            let mut names: Vec<String> = jobs.iter().map(name_of).collect();
+            names.dedup();
+            let (code, message) = match names.as_slice() {
+                [name] => (
+                    Code::Data,
+                    format!(
+                        "{} IPUJobs of the file are called {name}: rename all but one",
+                        jobs.len()
+                    ),
                 ),
-            ))
+                names => (
+                    Code::Usage,
+                    format!(
+                        "the file has several IPUJobs: choose one with --name: {}",
+                        names.join(", ")
+                    ),
+                ),
+            };
+            Err(Failure::new(code, message))
         }
     }
 }

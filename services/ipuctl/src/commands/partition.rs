@@ -42,6 +42,13 @@ struct Row {
     owner: Option<Owner>,
 }
 
+/// The answer of a removal.
+#[derive(Debug, Serialize)]
+struct Removed<'a> {
+    id: &'a PartitionId,
+    removed: bool,
+}
+
 /// Does what the subcommand says.
 pub(crate) async fn run(command: Partition, global: &Global, output: &Output) -> Result<Code, Failure> {
     let connection = Connection::open(global, output).await?;
@@ -50,8 +57,8 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
             Partition::List => list(&connection, global.output, output).await,
             Partition::Get { id } => get(&connection, &id, global.output, output).await,
             Partition::Config { id, gcd } => config(&connection, &id, gcd, global.output, output).await,
-            Partition::Remove { id, force } => remove(&connection, &id, force, output).await,
-            Partition::Reset { id } => reset(&connection, &id, output).await,
+            Partition::Remove { id, force } => remove(&connection, &id, force, global.output, output).await,
+            Partition::Reset { id } => reset(&connection, &id, global.output, output).await,
             Partition::Create {
                 id,
                 size,
@@ -66,7 +73,12 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 spec.replicas = num_replicas.unwrap_or(num_gcds);
                 spec.reconfigurable = reconfigurable;
                 spec.allocation = allocation;
-                create(&connection, id, spec, no_wait, output).await
+                let line = if no_wait {
+                    LinePolicy::Refuse
+                } else {
+                    LinePolicy::Wait
+                };
+                create(&connection, id, spec, line, global.output, output).await
             }
         }
     };
@@ -83,7 +95,8 @@ async fn create(
     connection: &Connection,
     id: PartitionId,
     spec: PartitionSpec,
-    no_wait: bool,
+    line: LinePolicy,
+    format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
     if spec.gcds == 0 || !spec.size.get().is_multiple_of(spec.gcds) {
@@ -107,16 +120,17 @@ async fn create(
     request.holder = Holder::own()
         .map_err(|error| Failure::because(Code::Host, "name this process", error))?
         .to_string();
-    request.line = if no_wait {
-        LinePolicy::Refuse
-    } else {
-        LinePolicy::Wait
-    };
-    activate(connection, request, output).await
+    request.line = line;
+    activate(connection, request, format, output).await
 }
 
 /// Waits until a partition is active, and says what it waits for.
-async fn activate(connection: &Connection, request: Request, output: &Output) -> Result<Code, Failure> {
+async fn activate(
+    connection: &Connection,
+    request: Request,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
     let (id, size, owner) = (request.id.clone(), request.spec.size, request.owner.clone());
     let (told, mut tell) = (output.clone(), tokio::sync::watch::channel(false));
     let mut on_wait = |waiting: &ipu_core::Waiting| {
@@ -134,12 +148,15 @@ async fn activate(connection: &Connection, request: Request, output: &Output) ->
     };
     output.status(None);
     let grant = granted?;
+    let row = row(connection, &id).await?;
     output.say(&format!(
-        "partition {} is active: {} of {}",
-        grant.id,
-        text::places(&grant.places),
+        "partition {id} is active: {} of {}",
+        text::places(&row.ipus),
         grant.controller
     ));
+    if format != Format::Table {
+        output.result(&render(format, &row, String::new)?);
+    }
     Ok(Code::Done)
 }
 
@@ -242,13 +259,16 @@ async fn get(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let rows = rows(connection).await?;
-    let row = rows
-        .into_iter()
-        .find(|row| row.id == *id)
-        .ok_or_else(|| no_such(id))?;
+    let row = row(connection, id).await?;
     output.result(&render(format, &row, || table_of(std::slice::from_ref(&row)))?);
     Ok(Code::Done)
+}
+
+async fn row(connection: &Connection, id: &PartitionId) -> Result<Row, Failure> {
+    let rows = rows(connection).await?;
+    rows.into_iter()
+        .find(|row| row.id == *id)
+        .ok_or_else(|| no_such(id))
 }
 
 fn no_such(id: &PartitionId) -> Failure {
@@ -288,6 +308,7 @@ async fn remove(
     connection: &Connection,
     id: &PartitionId,
     force: bool,
+    format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
     let entry = connection.ledger.get(id).await.map_err(ledger_failure)?;
@@ -324,6 +345,9 @@ async fn remove(
         }
     }
     output.say(&format!("partition {id} removed"));
+    if format != Format::Table {
+        output.result(&render(format, &Removed { id, removed: true }, String::new)?);
+    }
     Ok(Code::Done)
 }
 
@@ -359,7 +383,12 @@ async fn give_back(
     }
 }
 
-async fn reset(connection: &Connection, id: &PartitionId, output: &Output) -> Result<Code, Failure> {
+async fn reset(
+    connection: &Connection,
+    id: &PartitionId,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
     let entry = connection
         .ledger
         .get(id)
@@ -390,5 +419,5 @@ async fn reset(connection: &Connection, id: &PartitionId, output: &Output) -> Re
     request.instance = entry.instance;
     // Asking for a newer attempt than the partition was made fresh for resets it.
     request.attempt = entry.attempt.saturating_add(1);
-    activate(connection, request, output).await
+    activate(connection, request, format, output).await
 }

@@ -1,9 +1,11 @@
 //! `ipuctl plan`: which partitions the jobs of a file ask for, what their first step would be, and why they would have to
 //! wait or cannot run. Nothing is changed.
 
+use std::cmp::Reverse;
+
 use ipu_core::{
-    Effect, FirstFit, Inventory, JobSpec, Observation, PartitionId, PartitionSpec, Placement,
-    PlacementRequest, Reason, Topology, Violation, place, plan,
+    Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, LineRules, Observation, PartitionId,
+    PartitionSpec, Placement, PlacementRequest, Reason, Topology, Violation, place, plan,
 };
 use ipu_k8s::crd::Manifest;
 use ipu_vipu_client::VipuController as _;
@@ -11,7 +13,7 @@ use serde::Serialize;
 
 use crate::cli::{Global, Plan};
 use crate::clock::now;
-use crate::connect::{Connection, controller_failure};
+use crate::connect::{Connection, controller_failure, ledger_failure};
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;
@@ -142,7 +144,7 @@ async fn one(
     })
 }
 
-/// Whether the partitions of a job fit beside what there is. The line is not looked at.
+/// Whether the partitions of a job fit beside what there is and what those ahead in the line could have now.
 async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
     let controller = &connection.controller;
     let agents = controller.ipu_attributes(&[]).await.map_err(controller_failure)?;
@@ -164,6 +166,23 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
         Inventory::observe(&found.topology, &found.unhealthy, &partitions, |_| true).inventory;
     let request =
         PlacementRequest::of_size(job.partition().size).in_allocation(job.partition().allocation.clone());
+    let ahead = ahead(job, connection).await?;
+    let mut held = None;
+    for entry in &ahead {
+        let request = PlacementRequest::of_size(entry.spec.size).in_allocation(entry.spec.allocation.clone());
+        match place(&inventory, &request, &FirstFit) {
+            Placement::Fits(block) => inventory
+                .occupy(entry.id.clone(), block)
+                .map_err(|error| Failure::because(Code::Bug, "try the line out", error))?,
+            _ if entry.passed_over >= LineRules::default().overtake_limit => held = Some(entry),
+            _ => {}
+        }
+    }
+    let line = match ahead.as_slice() {
+        [] => String::new(),
+        [one] => format!("; ahead in the line is {}", one.id),
+        [first, rest @ ..] => format!("; ahead in the line are {} and {} more", first.id, rest.len()),
+    };
     for instance in 0..job.instances() {
         match place(&inventory, &request, &FirstFit) {
             Placement::Fits(block) => inventory
@@ -178,7 +197,7 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
                 };
                 return Ok(Fit {
                     verdict,
-                    why: format!("instance {instance}: {}", reason.message),
+                    why: format!("instance {instance}: {}{line}", reason.message),
                 });
             }
             other => {
@@ -189,6 +208,12 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             }
         }
     }
+    if let Some(held) = held {
+        return Ok(Fit {
+            verdict: Verdict::Waits,
+            why: format!("{} was passed over often enough and goes first{line}", held.id),
+        });
+    }
     Ok(Fit {
         verdict: Verdict::Now,
         why: format!(
@@ -197,6 +222,21 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             found.topology.ipus()
         ),
     })
+}
+
+/// Those who wait at this controller and would be served before a job that came now, in that order.
+async fn ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Failure> {
+    let mut entries = connection.ledger.list().await.map_err(ledger_failure)?;
+    entries.retain(|entry| {
+        matches!(entry.state, EntryState::Waiting { .. })
+            && entry.priority >= job.priority()
+            && entry
+                .controller
+                .as_ref()
+                .is_none_or(|name| *name == connection.name)
+    });
+    entries.sort_by_key(|entry| (Reverse(entry.priority), entry.ticket));
+    Ok(entries)
 }
 
 fn text_of(answer: &Answer) -> String {

@@ -2,6 +2,7 @@
 
 use ipu_core::{EnvVar, IpuofEnv, PartitionId};
 
+use crate::connect::SIMULATED_MARK;
 use crate::expand::expand;
 use crate::process::RUN_MARKER;
 
@@ -9,21 +10,30 @@ use crate::process::RUN_MARKER;
 pub(crate) type Variables = Vec<(String, String)>;
 
 /// What leads to the partition cannot be overridden: a stale value would lead a job to another one's IPUs.
-const FIXED: [&str; 4] = [
+const FIXED: [&str; 5] = [
     "IPUOF_VIPU_API_HOST",
     "IPUOF_VIPU_API_PORT",
     "IPUOF_VIPU_API_PARTITION_ID",
     "IPUOF_VIPU_API_GCD_ID",
+    SIMULATED_MARK,
 ];
 
 /// The variables of a worker: `container`'s, in which `$(NAME)` refers to earlier ones and to the partition's, on top
 /// of the partition's.
-pub(crate) fn worker(ipuof: &IpuofEnv, container: &[EnvVar], partition: &PartitionId) -> Variables {
+pub(crate) fn worker(
+    ipuof: &IpuofEnv,
+    mark: Option<&str>,
+    container: &[EnvVar],
+    partition: &PartitionId,
+) -> Variables {
     let mut variables: Variables = ipuof
         .vars()
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
+    if let Some(mark) = mark {
+        variables.push((SIMULATED_MARK.to_owned(), mark.to_owned()));
+    }
     add(&mut variables, container);
     variables.push((RUN_MARKER.to_owned(), partition.to_string()));
     variables
@@ -33,12 +43,13 @@ pub(crate) fn worker(ipuof: &IpuofEnv, container: &[EnvVar], partition: &Partiti
 /// then the launcher's own.
 pub(crate) fn launcher(
     ipuof: &IpuofEnv,
+    mark: Option<&str>,
     container: &[EnvVar],
     partition: &PartitionId,
     mpi: Vec<(&'static str, String)>,
     own: &[EnvVar],
 ) -> Variables {
-    let mut variables = worker(ipuof, container, partition);
+    let mut variables = worker(ipuof, mark, container, partition);
     variables.retain(|(name, _)| name != "IPUOF_VIPU_API_GCD_ID");
     variables.extend(mpi.into_iter().map(|(name, value)| (name.to_owned(), value)));
     add(&mut variables, own);
@@ -81,7 +92,12 @@ mod tests {
 
     fn of(container: &[EnvVar]) -> Variables {
         let id = PartitionId::new("p-a-0").unwrap();
-        worker(&IpuofEnv::new("10.0.0.1", 8090, id.clone(), 3), container, &id)
+        worker(
+            &IpuofEnv::new("10.0.0.1", 8090, id.clone(), 3),
+            None,
+            container,
+            &id,
+        )
     }
 
     #[test]
@@ -119,6 +135,7 @@ mod tests {
         let id = PartitionId::new("p-a-0").unwrap();
         let variables = launcher(
             &IpuofEnv::new("h", 1, id.clone(), 0),
+            None,
             &[],
             &id,
             vec![("OMPI_X", "1".into())],

@@ -21,6 +21,8 @@ use crate::process::{Spawn, Terminal};
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// What tells an `ipuctl` among the processes that this is the simulated Pod of its own user.
+    pub(crate) mark: Option<String>,
 }
 
 /// A job that this host can run.
@@ -75,6 +77,7 @@ impl HostJob {
             &Address {
                 host: String::new(),
                 port: 0,
+                mark: None,
             },
             &id,
             0,
@@ -150,6 +153,7 @@ impl HostJob {
         let ipuof = ipuof(address, partition, 0);
         let mut variables = environment::launcher(
             &ipuof,
+            address.mark.as_deref(),
             &self.container.env,
             partition,
             mpi,
@@ -200,7 +204,13 @@ impl HostJob {
     }
 
     fn worker_variables(&self, address: &Address, partition: &PartitionId, worker: u32) -> Variables {
-        environment::worker(&ipuof(address, partition, worker), &self.container.env, partition)
+        let mark = address.mark.as_deref();
+        environment::worker(
+            &ipuof(address, partition, worker),
+            mark,
+            &self.container.env,
+            partition,
+        )
     }
 
     fn spawn(&self, command: Vec<String>, variables: Variables, terminal: Terminal) -> Spawn {

@@ -62,6 +62,7 @@ impl Partitions {
             address: Address {
                 host: address.host().to_owned(),
                 port: address.port(),
+                mark: connection.mark.clone(),
             },
             holder: holder.to_string(),
             line,

@@ -134,6 +134,7 @@ impl Processes {
                 Err(error) => {
                     let cause = std::error::Error::source(&error)
                         .map_or_else(String::new, |cause| format!(": {cause}"));
+                    self.output.error(&format!("{}: {error}{cause}", entry.label));
                     self.end(&mut entry, which, Exit::Code(126), at, format!("{error}{cause}"));
                 }
             }

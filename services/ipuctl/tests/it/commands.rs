@@ -306,3 +306,52 @@ fn completions_and_help_are_there() {
         "{help:?}"
     );
 }
+
+#[test]
+fn what_is_done_to_a_partition_is_a_document_too() {
+    let home = Home::new();
+    let created = home.json(&["partition", "create", "trial", "--size", "2"]);
+    assert_eq!(created["state"], "ACTIVE", "{created}");
+    assert_eq!(created["ipus"].as_array().unwrap().len(), 2, "{created}");
+    assert_eq!(home.json(&["partition", "reset", "trial"]), created);
+    assert_eq!(
+        home.json(&["partition", "remove", "trial"]),
+        serde_json::json!({"id": "trial", "removed": true})
+    );
+    let said = home.run(&["partition", "create", "trial", "--size", "2"]);
+    assert!(
+        said.err.contains("is active: IPUs 0-1 in link domain 0"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_worker_that_cannot_even_be_tried_says_why() {
+    let home = Home::new();
+    // More than the kernel passes in one argument.
+    let file = home.file(
+        "long.yaml",
+        &job("long", 1, &format!(": {}", "x".repeat(200_000))),
+    );
+    let done = home.run(&["run", file.to_str().unwrap()]);
+    assert_eq!(done.code, 126);
+    assert!(
+        done.err.contains("worker-0: start the supervisor"),
+        "{}",
+        done.err
+    );
+    assert!(done.err.contains("Argument list too long"), "{}", done.err);
+    home.assert_nothing_held();
+}
+
+#[test]
+fn jobs_of_one_name_cannot_be_told_apart() {
+    let home = Home::new();
+    let text = job("twin", 1, "true");
+    let file = home.file("twins.yaml", &format!("{text}---\n{text}"));
+    let done = home.run(&["run", file.to_str().unwrap(), "--name", "twin"]);
+    assert!(
+        done.code == 65 && done.err.contains("2 IPUJobs of the file are called twin"),
+        "{done:?}"
+    );
+}

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ipu_core::Topology;
 use serde_json::json;
-use vipu_sim::Simulator;
+use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
 use crate::home::{Home, example};
 
 /// A simulated Pod16 whose operations take a while, served until it is dropped.
 struct Pod {
     _runtime: tokio::runtime::Runtime,
-    _simulator: Simulator,
+    simulator: Simulator,
     address: String,
 }
 
@@ -24,7 +24,7 @@ impl Pod {
         let address = simulator.addr().to_string();
         Self {
             _runtime: runtime,
-            _simulator: simulator,
+            simulator,
             address,
         }
     }
@@ -84,6 +84,15 @@ fn what_others_made_is_shown_and_kept() {
         mine.json(&["--vipu", &pod.address, "partition", "list"]),
         json!([])
     );
+}
+
+#[test]
+fn one_lost_answer_is_no_controller_that_is_not_there() {
+    let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
+    let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
+    pod.simulator.faults().add(fault.of(Method::GetVersion).times(2));
+    let done = home.run(&["--vipu", &pod.address, "run", &example("mnist-training.yaml")]);
+    assert_eq!(done.code, 0, "{done:?}");
 }
 
 #[test]

@@ -24,6 +24,13 @@ fn three_runs_that_compete_for_the_last_block_are_served_in_order() {
         assert!(line.contains("holder"), "who is in the way is named: {line}");
         waiting.push(run);
     }
+    let planned = home.run(&["plan", home.path("first.yaml").to_str().unwrap()]);
+    assert_eq!(planned.code, 75, "{planned:?}");
+    assert!(
+        planned.out.contains("ahead in the line are p-first-0-"),
+        "{planned:?}"
+    );
+    assert!(planned.out.contains("and 2 more"), "{planned:?}");
     let refused = home.run(&["run", home.path("first.yaml").to_str().unwrap(), "--no-wait"]);
     assert_eq!(refused.code, 75, "{refused:?}");
 

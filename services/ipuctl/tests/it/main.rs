@@ -7,5 +7,6 @@ mod examples;
 mod home;
 mod kill;
 mod line;
+mod nested;
 mod signals;
 mod supervise;

@@ -1,0 +1,30 @@
+//! `ipuctl` inside a job of `ipuctl`: on the simulated Pod it finds itself on the Pod of its user.
+
+use serde_json::Value;
+
+use crate::home::{Home, job};
+
+#[test]
+fn inside_a_job_the_partition_of_the_job_is_known_and_a_run_shares_the_pod() {
+    let home = Home::new();
+    let inner = home.file(
+        "inner.yaml",
+        &job("inner", 1, "echo inner on $IPUOF_VIPU_API_PARTITION_ID"),
+    );
+    let listed = home.path("listed.json");
+    let script = format!(
+        "'{exe}' partition list -o json > '{}' && '{exe}' run '{}'",
+        listed.display(),
+        inner.display(),
+        exe = env!("CARGO_BIN_EXE_ipuctl"),
+    );
+    let outer = home.file("outer.yaml", &job("outer", 2, &script));
+    let done = home.run(&["run", outer.to_str().unwrap()]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.out.contains("inner on p-inner-0-"), "{done:?}");
+    assert!(done.err.contains("of simulated-pod16"), "{done:?}");
+    let rows: Value = serde_json::from_str(&std::fs::read_to_string(listed).unwrap()).unwrap();
+    assert_eq!(rows[0]["ledger"], "active", "{rows}");
+    assert_eq!(rows[0]["owner"]["job"]["name"], "outer", "{rows}");
+    home.assert_nothing_held();
+}
