@@ -24,6 +24,7 @@ pub(crate) mod entry;
 pub(crate) mod illegal;
 pub(crate) mod line;
 pub(crate) mod moves;
+mod overlay;
 pub(crate) mod quota;
 pub(crate) mod space;
 
@@ -110,7 +111,7 @@ impl LedgerState {
     /// knows of and the controller does not show yet is taken off; the line is not.
     #[must_use]
     pub fn room(&self, world: &World, spec: &PartitionSpec) -> Vec<(ControllerName, Result<Room, Reason>)> {
-        line::room(self, world, spec)
+        overlay::room(self, world, spec)
     }
 
     /// The ticket of the next who comes: after everybody who is there.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use ipu_core::{PartitionId, Timestamp};
+use tokio::time::Instant;
 
 /// The calls of one intent or release, known by its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +17,18 @@ pub(crate) struct Calls {
     pub(crate) answered: bool,
 }
 
+/// Until when a call is not repeated that was refused.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Instant,
+    pause: Duration,
+}
+
 /// Calls by partition, and a lock per partition.
 #[derive(Default)]
 pub(crate) struct CallBook {
     calls: Mutex<BTreeMap<PartitionId, Calls>>,
+    rests: Mutex<BTreeMap<PartitionId, Rest>>,
     locks: Mutex<BTreeMap<PartitionId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -43,6 +53,23 @@ impl CallBook {
 
     pub(crate) fn forget(&self, id: &PartitionId) {
         locked(&self.calls).remove(id);
+        locked(&self.rests).remove(id);
+    }
+
+    /// The call for `id` was refused and has to be repeated: after `first`, and each time after twice as long.
+    pub(crate) fn rest(&self, id: &PartitionId, first: Duration) {
+        let mut rests = locked(&self.rests);
+        let pause = rests.get(id).map_or(first, |rest| rest.pause.saturating_mul(2));
+        let until = Instant::now() + pause;
+        rests.insert(id.clone(), Rest { until, pause });
+    }
+
+    /// Why the call for `id` is not repeated now; none if it may be.
+    pub(crate) fn rests(&self, id: &PartitionId) -> Option<String> {
+        let rest = *locked(&self.rests).get(id)?;
+        (Instant::now() < rest.until).then(|| {
+            String::from("it has no room, and an earlier call without an answer may still make the partition")
+        })
     }
 
     /// Waits until no other task of this process works on `id`.

@@ -191,6 +191,10 @@ impl<S: LedgerStore> Committer<S> {
             cached.state = LedgerState::of(snapshot.entries);
             cached.revision = Some(snapshot.revision);
         }
+        // What is cached after a commit that failed is not what is stored.
+        if cached.revision.is_none() {
+            return Err(abandoned());
+        }
         Ok(())
     }
 }

@@ -11,6 +11,7 @@
 
 pub(crate) mod make;
 mod remove;
+mod take_over;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,10 +164,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn ready(&self, at: &At<C>, entry: &Entry) -> Result<Answer, LedgerError> {
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
-        let entry = self
+        match self
             .apply(move |state| state.ready(&id, attempt, answered, now))
-            .await?;
-        Ok(Answer::Active(Grant::of(&entry, &at.name)))
+            .await
+        {
+            Ok(entry) => Ok(Answer::Active(Grant::of(&entry, &at.name))),
+            // It is ready, and a reset may still come.
+            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => Ok(Answer::Pending(Pending::Resetting)),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn broken(&self, entry: &Entry, errors: Vec<String>) -> Result<Answer, LedgerError> {

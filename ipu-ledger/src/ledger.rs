@@ -122,13 +122,30 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
     async fn step(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
         let _alone = self.driver.book.lock(&request.id).await;
+        match self.rounds(request, patience).await {
+            // Another driver, such as a repair, went on with it meanwhile.
+            Err(LedgerError::Illegal(Illegal::Moved { state, .. }))
+                if !matches!(state, "gone" | "releasing") =>
+            {
+                Ok(Answer::Pending(Pending::Creating))
+            }
+            other => other,
+        }
+    }
+
+    async fn rounds(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
         let began = Instant::now();
         let options = &self.driver.options;
         let mut not_before = began.checked_sub(options.listing_age).unwrap_or(began);
         let mut looked_at_the_dead = false;
         let mut waiting = None;
         for _ in 0..ROUNDS {
-            let world = self.driver.views.world(options, not_before).await;
+            let mut world = self.driver.views.world(options, not_before).await;
+            if not_before < began && world.find(&request.id).is_some() && !self.holds(&request.id).await? {
+                // It was given back just now, or it is one that we do not know of: the newest listing tells.
+                not_before = began;
+                world = self.driver.views.world(options, not_before).await;
+            }
             let (admission, intent) = self.admit(request, world.clone()).await?;
             waiting = Some(match admission {
                 Admission::Held(entry) => return self.driver.look(entry).await,
@@ -159,6 +176,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             }
         }
         waiting.map_or_else(|| Ok(Answer::Pending(Pending::Creating)), Ok)
+    }
+
+    async fn holds(&self, id: &PartitionId) -> Result<bool, LedgerError> {
+        let holds = |state: &LedgerState| state.get(id).is_some_and(|entry| entry.state.holds());
+        Ok(self.driver.commit.read(holds).await?)
     }
 
     /// Takes the request to the ledger. Whether an intent is fresh is seen by comparing with what was recorded before.

@@ -25,11 +25,14 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
 ) -> Result<RepairReport, LedgerError> {
     let options = &driver.options;
     let world = driver.views.world(options, Instant::now()).await;
-    let entries: Vec<Entry> = driver
+    let entries: BTreeMap<PartitionId, Entry> = driver
         .commit
-        .read(|state| state.entries().cloned().collect())
+        .read(|state| {
+            let entries = state.entries();
+            entries.map(|entry| (entry.id.clone(), entry.clone())).collect()
+        })
         .await?;
-    let owners = Arc::new(owners(&entries, alive).await);
+    let owners = Arc::new(owners(entries.values(), alive).await);
     let actions = driver
         .commit
         .read(|state| state.diff(&world, &owners, options.orphan_grace, options.now()))
@@ -45,7 +48,8 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
         if !is_true(driver, &world, &action).await {
             continue;
         }
-        let later = take(driver, &world, &owners, &action).await;
+        let judged = entries.get(action.id()).cloned();
+        let later = take(driver, &world, &owners, &action, judged).await;
         tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
         match later {
             Ok(None) => {}
@@ -66,9 +70,9 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     Ok(report)
 }
 
-async fn owners(entries: &[Entry], alive: &dyn Liveness) -> Owners {
+async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn Liveness) -> Owners {
     let mut owners = Owners::default();
-    for entry in entries.iter().filter(|entry| entry.owner.is_some()) {
+    for entry in entries.filter(|entry| entry.owner.is_some()) {
         owners.lives.insert(entry.id.clone(), alive.life_of(entry).await);
     }
     let claims = alive.claims().await.into_iter();
@@ -126,12 +130,23 @@ async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     }
 }
 
+/// Whether `entry` is still whose life was judged: another process may have asked for it anew since. How far it is does not
+/// matter: the last write of a dying process may have come in between.
+fn is_as_judged(action: &Action, entry: Option<&Entry>, judged: Option<&Entry>) -> bool {
+    if matches!(action, Action::Finish { .. }) {
+        return true;
+    }
+    let facts = |entry: &Entry| (entry.holder.clone(), entry.attempt, entry.ticket);
+    entry.map(facts) == judged.map(facts)
+}
+
 /// Takes an action. Answers why it has to be gone on with later, if so.
 async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
     world: &World,
     owners: &Arc<Owners>,
     action: &Action,
+    judged: Option<Entry>,
 ) -> Result<Option<String>, LedgerError> {
     let id = action.id().clone();
     let (decided, world, owners, window) = (
@@ -143,6 +158,9 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     let driving = matches!(action, Action::Finish { .. } | Action::Release { .. });
     let decide = move |state: &LedgerState| {
         let before = state.get(&id).map(|entry| entry.state.clone());
+        if !is_as_judged(&decided, state.get(&id), judged.as_ref()) {
+            return ((None, false), Vec::new());
+        }
         let changes = state.act(&decided, &world, &owners, window);
         let mut after = state.clone();
         changes.iter().for_each(|change| after.apply(change));

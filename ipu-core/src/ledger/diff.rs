@@ -3,7 +3,9 @@
 //! | ledger | controller | owner | action |
 //! |---|---|---|---|
 //! | waiting | – | dead | drop |
-//! | intent, releasing | any | any but (intent, dead) | finish |
+//! | intent | any | unknown | finish |
+//! | releasing | any | any | finish |
+//! | intent | any | live | none: its owner asks again; finish once a minute and the fence have passed |
 //! | intent | any | dead | release |
 //! | active, failed | any | dead | orphan, then release once the grace is over |
 //! | orphaned | any | live | reclaim |
@@ -317,6 +319,9 @@ pub fn lost(controller: &ControllerName) -> String {
     alloc::format!("controller {controller} no longer knows the partition")
 }
 
+/// How long an intent is left to its live owner: twice what a call takes to settle by default.
+const LEFT_TO_OWNER: Duration = Duration::from_secs(60);
+
 /// What follows from the owner alone.
 fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) -> Option<Action> {
     let id = entry.id.clone();
@@ -331,7 +336,12 @@ fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) ->
             (now.since(entry.since) >= orphan_grace).then_some(Action::Release { id })
         }
         (EntryState::Orphaned, Life::Live) => Some(Action::Reclaim { id }),
-        (EntryState::Intent { .. }, Life::Live | Life::Unknown) | (EntryState::Releasing { .. }, _) => {
+        // Two drivers of one intent only keep each other waiting.
+        (EntryState::Intent { fence, .. }, Life::Live) => {
+            let left = *fence <= now && now.since(entry.since) >= LEFT_TO_OWNER;
+            left.then_some(Action::Finish { id })
+        }
+        (EntryState::Intent { .. }, Life::Unknown) | (EntryState::Releasing { .. }, _) => {
             Some(Action::Finish { id })
         }
         (

@@ -269,6 +269,9 @@ pub struct Entry {
     /// A call whose answer nobody had may be under way until then, besides the one that the state tells of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Timestamp>,
+    /// The same for a reset: until then nobody may be granted the partition, because the reset would come under him.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled_reset: Option<Timestamp>,
     /// Since when it holds IPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,
@@ -331,6 +334,7 @@ impl Entry {
             ticket,
             since: now,
             unsettled: None,
+            unsettled_reset: None,
             held_since: None,
             priority: request.priority,
             max_runtime: request.max_runtime,
@@ -362,6 +366,7 @@ impl Entry {
             ticket,
             since: now,
             unsettled: None,
+            unsettled_reset: None,
             held_since: Some(now),
             priority: 0,
             max_runtime: None,
@@ -382,10 +387,16 @@ impl Entry {
 
     /// Books that the entry leaves its state: a call of that state that nobody had the answer of may still have effect.
     pub(crate) fn leave_calls_behind(&mut self, answered: Option<Timestamp>) {
-        if let EntryState::Intent { fence, .. } | EntryState::Releasing { fence } = &self.state
-            && answered != Some(*fence)
-        {
-            self.unsettled = self.unsettled.max(Some(*fence));
+        let (fence, resets) = match &self.state {
+            EntryState::Intent { operation, fence } => (*fence, *operation == Operation::Reset),
+            EntryState::Releasing { fence } => (*fence, false),
+            _ => return,
+        };
+        if answered != Some(fence) {
+            self.unsettled = self.unsettled.max(Some(fence));
+            if resets {
+                self.unsettled_reset = self.unsettled_reset.max(Some(fence));
+            }
         }
     }
 

@@ -87,7 +87,18 @@ impl CallWindow {
     pub(crate) fn fence(self) -> Timestamp {
         self.now.plus(self.settle)
     }
+
+    /// Whether `fence` lies further off than any call that was begun by now can need, by more than clocks differ: the
+    /// clock was put back since it was recorded, and to wait for it would take too long.
+    #[must_use]
+    pub fn is_beyond(self, fence: Timestamp) -> bool {
+        fence > self.fence().plus(CLOCKS_DIFFER)
+    }
 }
+
+/// By how much the clocks of processes that share a ledger may differ, and fences be moved on besides: five times the
+/// second that is asked for.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
 impl LedgerState {
     /// The owner wants the partition reset for `attempt`, also if it is fresh for it already. One that is being made or
@@ -120,7 +131,8 @@ impl LedgerState {
 
     /// Before a driver makes a call for an entry that was recorded a while ago or by another driver: moves the fence on,
     /// so that everybody knows that a call may be under way. `answered` is the old fence if the caller made its calls and
-    /// had their answers.
+    /// had their answers. A fence that lies further off than a call made now could need is a clock's that was put back
+    /// since: it counts from now.
     ///
     /// # Errors
     ///
@@ -133,11 +145,20 @@ impl LedgerState {
     ) -> Result<Step<Entry>, Illegal> {
         let mut entry = self.expect(id, "taken up")?.clone();
         entry.leave_calls_behind(answered);
-        entry.unsettled = entry.unsettled.filter(|until| *until > window.now);
+        let latest = window.fence();
+        let open = |until: Timestamp| {
+            (until > window.now).then(|| if window.is_beyond(until) { latest } else { until })
+        };
+        entry.unsettled = entry.unsettled.and_then(open);
+        entry.unsettled_reset = entry.unsettled_reset.and_then(open);
         match &mut entry.state {
             EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
-                // Later than before in any case, so that a fence tells who recorded it.
-                *fence = window.fence().max(fence.plus(Duration::from_millis(1)));
+                *fence = if window.is_beyond(*fence) {
+                    latest
+                } else {
+                    // Later than before in any case, so that a fence tells who recorded it.
+                    latest.max(fence.plus(Duration::from_millis(1)))
+                };
             }
             _ => return Err(moved(&entry, "taken up")),
         }
@@ -145,12 +166,32 @@ impl LedgerState {
     }
 
     /// The partition existed before the call that was to make it: nobody knows what it was used for, so it is reset.
+    /// `fence` is that of the intent for which the call was made.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
+    pub fn reset_instead(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<Entry>, Illegal> {
+        let mut entry = self.answered_create(id, fence, "reset")?.clone();
+        entry.state = EntryState::Intent {
+            operation: Operation::Reset,
+            fence,
+        };
+        Ok(Step::put(&entry, entry.clone()))
+    }
+
+    /// Like [`take_up`](Self::take_up), of a partition that was found where somebody else was to make one: it is reset.
     ///
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the entry is no intent any more.
-    pub fn reset_instead(&self, id: &PartitionId) -> Result<Step<Entry>, Illegal> {
-        let mut entry = self.expect(id, "reset")?.clone();
+    pub fn take_up_found(
+        &self,
+        id: &PartitionId,
+        answered: Option<Timestamp>,
+        window: CallWindow,
+    ) -> Result<Step<Entry>, Illegal> {
+        let mut entry = self.take_up(id, answered, window)?.outcome;
         match &mut entry.state {
             EntryState::Intent { operation, .. } => *operation = Operation::Reset,
             _ => return Err(moved(&entry, "reset")),
@@ -163,7 +204,8 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt.
+    /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`Illegal::Unsettled`] if a
+    /// reset may be under way that is not the caller's or was not answered: it could come when the owner's workers run.
     pub fn ready(
         &self,
         id: &PartitionId,
@@ -173,7 +215,20 @@ impl LedgerState {
     ) -> Result<Step<Entry>, Illegal> {
         let entry = self.expect(id, "active")?;
         match &entry.state {
+            EntryState::Intent {
+                operation: Operation::Reset,
+                fence,
+            } if entry.attempt == attempt && answered != Some(*fence) => Err(Illegal::Unsettled {
+                id: id.clone(),
+                until: *fence,
+            }),
             EntryState::Intent { .. } | EntryState::Failed { .. } if entry.attempt == attempt => {
+                if let Some(until) = entry.unsettled_reset.filter(|until| *until > now) {
+                    return Err(Illegal::Unsettled {
+                        id: id.clone(),
+                        until,
+                    });
+                }
                 let mut left = entry.clone();
                 left.leave_calls_behind(answered);
                 let entry = left.turned(EntryState::Active, now);
@@ -244,12 +299,32 @@ impl LedgerState {
         Ok(Step::put(&entry, ()))
     }
 
-    /// The controller answered that it never makes such a partition: the entry is dropped.
+    /// The controller answered that it never makes such a partition: the entry is dropped; or released, while an earlier
+    /// call that had no answer may still make it.
     ///
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the intent is no longer the one of the call.
-    pub fn refused(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<()>, Illegal> {
+    pub fn refused(
+        &self,
+        id: &PartitionId,
+        fence: Timestamp,
+        window: CallWindow,
+    ) -> Result<Step<()>, Illegal> {
+        let entry = self.answered_create(id, fence, "refused")?;
+        if entry.unsettled.is_some_and(|until| until > window.now) {
+            let changes = entry.released(Some(fence), window).changes;
+            return Ok(Step { outcome: (), changes });
+        }
+        Ok(Step::remove(id, ()))
+    }
+
+    /// The controller has something else under the id: the entry is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    pub fn taken_by_other(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<()>, Illegal> {
         self.answered_create(id, fence, "refused")?;
         Ok(Step::remove(id, ()))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ipu_core::{
     Admission, BestFit, CallWindow, Change, ControllerName, ControllerView, EntryState, FirstFit, Illegal,
     Inventory, JobKey, LedgerState, LinePolicy, LineRules, Listing, Namespace, Owner, Partition,
-    PartitionSpec, PartitionState, Placement, PlacementRequest, Quota, QuotaSubject, Refused, Release,
-    Request, Service, Space, Step, Timestamp, Topology, Verdict, Waiting, World, place,
+    PartitionSpec, PartitionState, PlacedBy, Placement, PlacementRequest, Quota, QuotaSubject, Refused,
+    Release, Request, Service, Space, Step, Timestamp, Topology, Verdict, Waiting, World, place,
 };
 use proptest::prelude::*;
 
@@ -411,6 +411,78 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
         matches!(bench.drive(&first), Admission::Drive(_)),
         "the controller shows a change"
     );
+}
+
+#[test]
+fn the_controller_is_told_the_places_only_where_room_is_kept_for_somebody_ahead() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let holder = request("ns", "holder", 16);
+    bench.drive(&holder);
+    let (large, small) = (request("ns", "large", 8), request("ns", "small", 4));
+    bench.waiting(&large);
+    bench.waiting(&small);
+    bench.release(&holder);
+    let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
+    let told: Vec<_> = judged
+        .iter()
+        .map(|(_, verdict)| match verdict {
+            Verdict::Go { places, placed, .. } => (*placed, places.clone()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((told[0].0, told[1].0), (PlacedBy::Controller, PlacedBy::Ledger));
+    assert_eq!(told[1].1.len(), 4);
+    assert!(told[1].1.iter().all(|place| !told[0].1.contains(place)));
+}
+
+#[test]
+fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let mut job = request("ns", "job", 4);
+    bench.drive(&job);
+    job.attempt = 1;
+    let Admission::Drive(first) = bench.request(&job).unwrap() else {
+        panic!("it is reset for the attempt");
+    };
+    let EntryState::Intent { fence: own, .. } = first.state else {
+        panic!("{first:?}");
+    };
+    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let EntryState::Intent { fence: others, .. } = bench.take(step).state else {
+        panic!("it stays an intent");
+    };
+    let ready = |answered, now| {
+        bench
+            .state
+            .ready(&job.id, 1, Some(answered), Timestamp::from_millis(now))
+    };
+    assert!(
+        matches!(ready(own, 0), Err(Illegal::Unsettled { .. })),
+        "the other's reset"
+    );
+    assert!(
+        matches!(ready(others, 29_999), Err(Illegal::Unsettled { .. })),
+        "the first reset"
+    );
+    assert!(ready(others, 30_000).is_ok());
+    assert!(matches!(
+        bench.state.reset_instead(&job.id, own),
+        Err(Illegal::Moved { .. })
+    ));
+}
+
+#[test]
+fn what_is_refused_is_not_forgotten_while_an_earlier_call_may_still_make_it() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    bench.request(&job).unwrap();
+    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let EntryState::Intent { fence, .. } = bench.take(step).state else {
+        panic!("it stays an intent");
+    };
+    let step = bench.state.refused(&job.id, fence, bench.window()).unwrap();
+    bench.take(step);
+    assert_eq!(bench.state.get(&job.id).unwrap().state.label(), "releasing");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use ipu_core::{Entry, EntryState, Illegal, Operation, PartitionState, PlacedBy, 
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
 use tokio::time::Instant;
 
+use super::take_over::TakenOver;
 use super::{At, Driver};
 use crate::answer::{Answer, Pending};
 use crate::calls::Calls;
@@ -29,14 +30,26 @@ pub(crate) enum Made {
     NoRoom,
 }
 
-/// What looking after somebody else's intent came to.
-enum TakenOver {
-    /// The call may be made now.
-    Call(Entry),
-    /// Look at it again: it has changed, or it was accepted already.
-    Again(Entry),
-    /// The controller does not answer.
-    Silent(VipuError),
+/// An intent that is being worked on.
+struct Work {
+    entry: Entry,
+    intent: Intent,
+    /// When the fence was recorded.
+    recorded: Instant,
+    /// Whether the reset found nothing to reset.
+    again: bool,
+    /// The last call that had no answer.
+    unclear: Option<VipuError>,
+}
+
+/// What one step came to.
+enum Round {
+    /// The next one.
+    On,
+    /// There is an answer.
+    Over(Made),
+    /// Look again, after a pause.
+    Unclear,
 }
 
 /// What one call came to.
@@ -61,128 +74,132 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Does what an intent says, as far as it goes within `patience`.
     pub(crate) async fn make(
         &self,
-        mut entry: Entry,
-        mut intent: Intent,
+        entry: Entry,
+        intent: Intent,
         fingerprint: u64,
         patience: Duration,
     ) -> Result<Made, LedgerError> {
         let at = self.controller_of(&entry)?;
         let mut polls = self.polls(patience.max(self.options.longest_poll));
-        let mut last = None;
-        let mut recorded = Instant::now();
-        // Whether the reset found nothing to reset.
-        let mut again = false;
+        let mut work = Work {
+            entry,
+            intent,
+            recorded: Instant::now(),
+            again: false,
+            unclear: None,
+        };
         for _ in 0..ROUNDS {
-            let EntryState::Intent { operation, fence } = entry.state else {
-                break;
-            };
-            let before = self.book.of(&entry.id, fence);
-            if before.is_some_and(|calls| calls.accepted) {
-                return self.await_ready(&at, entry, patience).await.map(Made::Answer);
-            }
-            if intent == Intent::Found {
-                match self.take_over(&at, entry, before.is_some()).await? {
-                    TakenOver::Call(taken) => {
-                        entry = taken;
-                        intent = Intent::Fresh;
-                        recorded = Instant::now();
-                    }
-                    TakenOver::Again(changed) => entry = changed,
-                    TakenOver::Silent(error) => return Ok(Made::Answer(unanswered(&at, &error))),
-                }
-                continue;
-            }
-            if recorded.elapsed() > self.options.call_deadline / 2 {
-                // The effect of a call has to come before the fence, so a call is not begun long after it was set.
-                entry = self.take_up(&entry).await?;
-                recorded = Instant::now();
-                continue;
-            }
-            let create = operation == Operation::Create || again;
-            let called = if create {
-                self.create(&at, &entry, before.is_some()).await
-            } else {
-                self.reset(&at, &entry).await
-            };
-            match called {
-                Called::Accepted => self.note(&entry, fence, Answered::Yes, Accepted::Yes),
-                Called::Used if create => {
-                    entry = self.reset_found(&at, entry, fence).await?;
-                    again = false;
-                }
-                Called::Used => {}
-                Called::Nothing => again = true,
-                Called::Unclear(error) => {
-                    tracing::warn!(id = %entry.id, %error, "a call was not answered; asking for the status");
-                    self.note(&entry, fence, Answered::No, Accepted::No);
-                    intent = Intent::Found;
-                    last = Some(error);
+            match self.round(&at, &mut work, fingerprint, patience).await? {
+                Round::On => {}
+                Round::Over(made) => return Ok(made),
+                Round::Unclear => {
                     if !polls.pause().await {
                         break;
                     }
                 }
-                Called::NoRoom(error) => {
-                    return self.back_to_line(&at, &entry, fence, fingerprint, &error).await;
-                }
-                Called::Refused(source) => return Err(self.drop_refused(at, entry, fence, source).await),
             }
         }
-        Ok(Made::Answer(match last {
+        Ok(Made::Answer(match work.unclear {
             Some(error) => unanswered(&at, &error),
             None => Answer::Pending(Pending::Creating),
         }))
     }
 
-    /// Goes on with an intent that somebody may have called for already: `called_before` says that it was this process.
-    async fn take_over(
+    /// One step of [`make`](Self::make): at most one call that changes something.
+    async fn round(
         &self,
         at: &At<C>,
-        entry: Entry,
-        called_before: bool,
-    ) -> Result<TakenOver, LedgerError> {
-        let EntryState::Intent { operation, fence } = entry.state else {
-            return Ok(TakenOver::Again(entry));
+        work: &mut Work,
+        fingerprint: u64,
+        patience: Duration,
+    ) -> Result<Round, LedgerError> {
+        let EntryState::Intent { operation, fence } = work.entry.state else {
+            return Ok(Round::Over(Made::Answer(Answer::Pending(Pending::Creating))));
         };
-        if operation == Operation::Create {
-            match self.status(at, &entry).await {
-                Ok(_) if called_before => {
-                    self.note(&entry, fence, Answered::No, Accepted::Yes);
-                    return Ok(TakenOver::Again(entry));
+        let before = self.book.of(&work.entry.id, fence);
+        if before.is_some_and(|calls| calls.accepted) {
+            let answer = self.await_ready(at, work.entry.clone(), patience).await?;
+            return Ok(Round::Over(Made::Answer(answer)));
+        }
+        if work.intent == Intent::Found {
+            let called_before = before.is_some();
+            return match self.take_over(at, work.entry.clone(), called_before).await? {
+                TakenOver::Call(taken) => {
+                    work.entry = taken;
+                    work.intent = Intent::Fresh;
+                    work.recorded = Instant::now();
+                    Ok(Round::On)
                 }
-                Ok(_) => {
-                    let id = entry.id.clone();
-                    let entry = self.apply(move |state| state.reset_instead(&id)).await?;
-                    return Ok(TakenOver::Again(entry));
+                TakenOver::Again(changed) => {
+                    work.entry = changed;
+                    Ok(Round::On)
                 }
-                Err(VipuError::NotFound { .. }) => {}
-                Err(error) => return Ok(TakenOver::Silent(error)),
+                TakenOver::NotNow(answer) => Ok(Round::Over(Made::Answer(answer))),
+            };
+        }
+        if work.recorded.elapsed() > self.options.call_deadline / 2 {
+            // The effect of a call has to come before the fence, so a call is not begun long after it was set.
+            if before.is_none() {
+                self.note(&work.entry, fence, Answered::Yes, Accepted::No);
+            }
+            work.entry = self.take_up(&work.entry).await?;
+            work.recorded = Instant::now();
+            return Ok(Round::On);
+        }
+        let create = operation == Operation::Create || work.again;
+        let called = if create {
+            self.create(at, &work.entry, before.is_some()).await
+        } else {
+            self.reset(at, &work.entry).await
+        };
+        match called {
+            Called::Accepted => self.note(&work.entry, fence, Answered::Yes, Accepted::Yes),
+            Called::Used if create => {
+                work.entry = self.reset_found(at, work.entry.clone(), fence).await?;
+                work.again = false;
+            }
+            Called::Used => {}
+            Called::Nothing => work.again = true,
+            Called::Unclear(error) => {
+                tracing::warn!(id = %work.entry.id, %error, "a call was not answered; asking for the status");
+                let answered = if error.may_have_happened() {
+                    Answered::No
+                } else {
+                    Answered::Yes
+                };
+                self.note(&work.entry, fence, answered, Accepted::No);
+                work.intent = Intent::Found;
+                work.unclear = Some(error);
+                return Ok(Round::Unclear);
+            }
+            Called::NoRoom(error) => {
+                let made = self.back_to_line(at, &work.entry, fence, fingerprint, &error);
+                return made.await.map(Round::Over);
+            }
+            Called::Refused(source) => {
+                return Err(self.drop_refused(at, work.entry.clone(), fence, source).await);
             }
         }
-        let entry = self.take_up(&entry).await?;
-        if let EntryState::Intent { fence, .. } = entry.state
-            && called_before
-        {
-            self.note(&entry, fence, Answered::No, Accepted::No);
-        }
-        Ok(TakenOver::Call(entry))
+        Ok(Round::On)
     }
 
     /// Drops an entry that the controller never makes, and says so.
     async fn drop_refused(
         &self,
-        at: At<C>,
+        at: &At<C>,
         entry: Entry,
         fence: Timestamp,
         source: VipuError,
     ) -> LedgerError {
-        let id = entry.id.clone();
-        if let Err(error) = self.apply(move |state| state.refused(&id, fence)).await {
+        self.note(&entry, fence, Answered::Yes, Accepted::No);
+        let (id, window) = (entry.id.clone(), self.options.window());
+        if let Err(error) = self.apply(move |state| state.refused(&id, fence, window)).await {
             return error;
         }
         self.book.forget(&entry.id);
         LedgerError::Refused {
             id: entry.id,
-            controller: at.name,
+            controller: at.name.clone(),
             source: Box::new(source),
         }
     }
@@ -209,6 +226,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             Err(VipuError::AlreadyExists { .. }) => Called::Used,
             Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => Called::NoRoom(error),
             Err(error) if error.may_have_happened() => Called::Unclear(error),
+            // It is the IPUs that we chose that may be wrong, not what was asked for.
+            Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
+                Called::NoRoom(error)
+            }
             Err(error) => Called::Refused(error),
         }
     }
@@ -236,7 +257,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     async fn reset_found(&self, at: &At<C>, entry: Entry, fence: Timestamp) -> Result<Entry, LedgerError> {
         self.check_found(at, &entry, fence).await?;
         let id = entry.id;
-        self.apply(move |state| state.reset_instead(&id)).await
+        self.apply(move |state| state.reset_instead(&id, fence)).await
     }
 
     async fn check_found(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), LedgerError> {
@@ -247,7 +268,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match listed.into_iter().find(|partition| partition.id == entry.id) {
             Some(partition) if !entry.matches(&partition.spec) => {
                 let id = entry.id.clone();
-                self.apply(move |state| state.refused(&id, fence)).await?;
+                self.apply(move |state| state.taken_by_other(&id, fence)).await?;
                 self.book.forget(&entry.id);
                 Err(LedgerError::Illegal(Illegal::Foreign {
                     id: entry.id.clone(),
@@ -288,7 +309,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 self.book.forget(&entry.id);
                 Ok(Made::NoRoom)
             }
-            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => Ok(Made::Answer(unanswered(at, error))),
+            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => {
+                self.book.rest(&entry.id, self.options.longest_poll);
+                Ok(Made::Answer(unanswered(at, error)))
+            }
             Err(error) => Err(error),
         }
     }
@@ -314,7 +338,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    fn note(&self, entry: &Entry, fence: Timestamp, answered: Answered, accepted: Accepted) {
+    pub(super) fn note(&self, entry: &Entry, fence: Timestamp, answered: Answered, accepted: Accepted) {
         let calls = Calls {
             fence,
             accepted: accepted == Accepted::Yes,
@@ -326,19 +350,19 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
 /// Whether every call was answered.
 #[derive(PartialEq, Eq)]
-enum Answered {
+pub(super) enum Answered {
     Yes,
     No,
 }
 
 /// Whether the controller took on what was asked.
 #[derive(PartialEq, Eq)]
-enum Accepted {
+pub(super) enum Accepted {
     Yes,
     No,
 }
 
-fn unanswered<C: ?Sized>(at: &At<C>, error: &VipuError) -> Answer {
+pub(super) fn unanswered<C: ?Sized>(at: &At<C>, error: &VipuError) -> Answer {
     Answer::Pending(Pending::Unanswered {
         controller: at.name.clone(),
         detail: error.to_string(),

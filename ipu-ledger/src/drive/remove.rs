@@ -95,7 +95,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 self.book.forget(&entry.id);
                 Ok(Released::Gone)
             }
-            Err(LedgerError::Illegal(illegal @ Illegal::Unsettled { .. })) => Ok(later(&illegal.to_string())),
+            Err(LedgerError::Illegal(illegal @ Illegal::Unsettled { until, .. })) => {
+                if self.options.window().is_beyond(until) {
+                    // The clock was put back: what is waited for counts from now.
+                    self.take_up(entry).await?;
+                }
+                Ok(later(&illegal.to_string()))
+            }
             Err(error) => Err(error),
         }
     }

@@ -12,7 +12,7 @@ use ipu_core::{
     AgentId, AllocationId, ExclusionOwner, Inventory, IpuPlace, Partition, PartitionId, PartitionSpec,
     PartitionState, PlacementRequest, Topology,
 };
-use ipu_core::{BestFit, Pinned, Placement, PlacementPolicy, place};
+use ipu_core::{BestFit, FirstFit, Pinned, Placement, PlacementPolicy, place};
 use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
 
@@ -46,6 +46,8 @@ struct Made {
     done: Instant,
     /// Whether somebody was granted it since it was made or reset.
     used: bool,
+    /// Whether workers use it now.
+    in_use: bool,
     /// The list of operations waits for this one.
     then: Option<PartitionState>,
 }
@@ -62,8 +64,12 @@ pub(crate) struct Inside {
     random: Random,
     pub(crate) operation: Duration,
     pub(crate) down: bool,
+    /// Whether it takes the lowest block that is free instead of the tightest.
+    pub(crate) lowest_first: bool,
     /// Every mutating call that arrived, for tests that count.
     pub(crate) calls: Vec<String>,
+    /// What was done to partitions under their workers.
+    pub(crate) disturbed: Vec<String>,
 }
 
 /// The controller. Clones share everything.
@@ -81,7 +87,9 @@ impl FakeController {
             random: Random::new(seed),
             operation: Duration::from_millis(20),
             down: false,
+            lowest_first: false,
             calls: Vec::new(),
+            disturbed: Vec::new(),
         })))
     }
 
@@ -136,6 +144,14 @@ impl FakeController {
             .unwrap_or_else(|| panic!("{id} was granted and is not there"));
         assert!(!made.used, "{id} was granted again without a reset");
         made.used = true;
+        made.in_use = true;
+    }
+
+    /// The workers on `id` have ended.
+    pub(crate) fn leave(&self, id: &PartitionId) {
+        if let Some(made) = self.inside().made.get_mut(id) {
+            made.in_use = false;
+        }
     }
 
     async fn call<T>(
@@ -254,7 +270,9 @@ impl Inside {
             .map(|at| topology.address(&cluster, *at).unwrap())
             .collect();
         let pinned;
-        let policy: &dyn PlacementPolicy = if addresses.is_empty() {
+        let policy: &dyn PlacementPolicy = if addresses.is_empty() && self.lowest_first {
+            &FirstFit
+        } else if addresses.is_empty() {
             &BestFit
         } else {
             pinned = Pinned::to(addresses).unwrap();
@@ -276,6 +294,7 @@ impl Inside {
                 state: PartitionState::Creating,
                 done: Instant::now() + self.operation,
                 used: false,
+                in_use: false,
                 then: Some(PartitionState::Active),
             },
         );
@@ -300,6 +319,9 @@ impl Inside {
         made.then = Some(PartitionState::Active);
         made.done = done;
         made.used = false;
+        if std::mem::take(&mut made.in_use) {
+            self.disturbed.push(format!("reset {id}"));
+        }
         Ok(())
     }
 
@@ -310,6 +332,9 @@ impl Inside {
             made.state = PartitionState::Removing;
             made.then = Some(PartitionState::Removing);
             made.done = done;
+            if std::mem::take(&mut made.in_use) {
+                self.disturbed.push(format!("remove {id}"));
+            }
         }
         Ok(())
     }

@@ -71,6 +71,12 @@ enum Past {
 
 async fn check(bench: &Bench, past: Past, seed: u64, step: u32) {
     let there: BTreeSet<_> = bench.controller.ids().into_iter().collect();
+    let disturbed = bench.controller.inside().disturbed.clone();
+    assert_eq!(
+        disturbed,
+        Vec::<String>::new(),
+        "seed {seed}, step {step}: done under running workers"
+    );
     let entries = bench.ledger().list().await.unwrap();
     let known: BTreeSet<_> = entries
         .iter()
@@ -119,6 +125,9 @@ async fn live(seed: u64) {
             if choice < 6 && job.granted && random.below(2) == 0 {
                 job.request.attempt += 1;
                 job.granted = false;
+            }
+            if !job.granted || matches!(choice, 6 | 7) {
+                bench.controller.leave(id);
             }
             let ledger = ledgers[random.below(2) as usize].clone();
             let crash = (random.below(4) == 0).then(|| Duration::from_millis(u64::from(random.below(40))));
@@ -180,7 +189,13 @@ async fn live(seed: u64) {
                     Life::Live
                 }
             };
+            jobs.values()
+                .filter(|job| job.dead)
+                .for_each(|job| bench.controller.leave(&job.request.id));
             ledgers[0].repair(&judge).await.unwrap();
+        }
+        for job in jobs.values().filter(|job| !job.granted) {
+            bench.controller.leave(&job.request.id);
         }
         if random.below(5) == 0 {
             advance(u64::from(random.below(40))).await;
@@ -203,6 +218,9 @@ impl Bench {
     /// What it says of releases is left out: a partition that was asked for again since would be removed.
     async fn restore(&mut self, copy: &[Entry]) {
         let faults = std::mem::take(&mut self.controller.inside().fault_rate);
+        for id in self.controller.ids() {
+            self.controller.leave(&id);
+        }
         advance(60).await;
         self.store = MemoryStore::new();
         let basis = self.store.load(None).await.unwrap().unwrap().revision;
@@ -219,6 +237,9 @@ impl Bench {
 /// Faults stop and everybody is gone: after what may be under way is over, two repairs leave nothing.
 async fn finish(bench: &Bench, past: Past, seed: u64) {
     bench.controller.inside().fault_rate = 0;
+    for id in bench.controller.ids() {
+        bench.controller.leave(&id);
+    }
     let ledger = bench.ledger();
     for _ in 0..3 {
         advance(60).await;

@@ -10,6 +10,8 @@ mod embedded;
 mod fake;
 mod first_thread;
 mod interleavings;
+mod processes;
+mod racing;
 mod random;
 mod repairing;
 mod setup;

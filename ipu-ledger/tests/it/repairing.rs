@@ -204,6 +204,9 @@ async fn an_intent_whose_driver_died_is_finished_by_repair() {
     let ledger = bench.ledger();
     assert_eq!(state_of(&ledger, "a").await, "intent");
     ledger.repair(&all_live).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "intent", "its owner may be at it");
+    advance(61).await;
+    ledger.repair(&all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "active");
     bench.controller.use_it(&id("a"));
 }

@@ -1,0 +1,150 @@
+//! The room of each controller during a walk of the line: what it listed, and what the ledger knows besides.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::ids::{ControllerName, PartitionId};
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::{Capacity, Service, World};
+use crate::ledger::entry::{Entry, EntryState};
+use crate::ledger::line::{LineRules, Room};
+use crate::partition::PartitionSpec;
+use crate::reason::Reason;
+use crate::units::Timestamp;
+
+pub(crate) const REFUSED: &str = "ControllerRefused";
+
+/// One controller's room during a walk.
+pub(crate) struct Overlay {
+    pub(crate) name: ControllerName,
+    /// With the holders and with those of the line who go.
+    pub(crate) now: Box<dyn Capacity>,
+    /// Those of the line who go.
+    pub(crate) going: Vec<PartitionId>,
+    /// The holders whom the ledger knows and who may end.
+    ending: Vec<PartitionId>,
+    fingerprint: u64,
+    /// Whether the controller has lost a partition that somebody may still be using.
+    pub(crate) lost_some: bool,
+    /// Refused sizes of the line so far.
+    pub(crate) refusals: Vec<Entry>,
+}
+
+impl Overlay {
+    /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
+    pub(crate) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
+        let of = |waiting: &Entry| match &waiting.state {
+            EntryState::Waiting {
+                refused: Some(refused),
+            } if refused.controller == self.name
+                && refused.fingerprint == self.fingerprint
+                && now.since(refused.at) < rules.ask_again =>
+            {
+                Some(refused.words.clone())
+            }
+            _ => None,
+        };
+        let words = of(entry).or_else(|| {
+            let covers = |ahead: &&Entry| {
+                ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
+            };
+            self.refusals.iter().filter(covers).find_map(of)
+        })?;
+        Some(Reason::new(
+            REFUSED,
+            format!("controller {} says: {words}", self.name),
+        ))
+    }
+
+    /// Whether `entry` would fit here without those of `without`; not, if those are none.
+    pub(crate) fn would_fit<const N: usize>(&self, entry: &Entry, without: [&Vec<PartitionId>; N]) -> bool {
+        if !allows(entry, &self.name) || without.iter().all(|ids| ids.is_empty()) {
+            return false;
+        }
+        let mut room = self.now.fork();
+        without.into_iter().flatten().for_each(|id| room.give(id));
+        room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+    }
+
+    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever.
+    pub(crate) fn can_help(&self, entry: &Entry) -> bool {
+        self.would_fit(entry, [&self.going, &self.ending])
+    }
+}
+
+/// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
+pub(crate) fn overlays(state: &LedgerState, world: &World) -> Vec<Overlay> {
+    let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
+    for entry in state.entries().filter(|entry| entry.state.holds()) {
+        if let Some(controller) = &entry.controller {
+            held.entry(controller).or_default().push(entry);
+        }
+    }
+    let mut overlays = Vec::new();
+    for view in &world.controllers {
+        let (Ok(listing), Service::Open) = (&view.listing, view.service) else {
+            continue;
+        };
+        let mut room = listing.capacity().fork();
+        let mut lost_some = false;
+        let holders = held.remove(&view.name).unwrap_or_default();
+        let ending = holders
+            .iter()
+            .filter(|entry| !matches!(entry.state, EntryState::Quarantined))
+            .map(|entry| entry.id.clone())
+            .collect();
+        // Those whose places are known first, so that the others are not put there.
+        let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+            holders.into_iter().partition(|entry| !entry.places.is_empty());
+        for entry in known.into_iter().chain(unknown) {
+            if !room.has(&entry.id) {
+                lost_some |= matches!(
+                    entry.state,
+                    EntryState::Active | EntryState::Orphaned | EntryState::Failed { .. }
+                );
+                if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+                    // What the ledger believes of the place is out of date; any place counts then.
+                    let _ = room.take(&entry.id, &entry.spec, &[]);
+                }
+            }
+        }
+        overlays.push(Overlay {
+            name: view.name.clone(),
+            now: room,
+            going: Vec::new(),
+            ending,
+            fingerprint: listing.fingerprint(),
+            lost_some,
+            refusals: Vec::new(),
+        });
+    }
+    overlays
+}
+
+/// What is left at each controller for partitions of `spec`, without regard to the line.
+pub(crate) fn room(
+    state: &LedgerState,
+    world: &World,
+    spec: &PartitionSpec,
+) -> Vec<(ControllerName, Result<Room, Reason>)> {
+    let left = overlays(state, world).into_iter().map(|overlay| {
+        let room = Room {
+            free: overlay.now.free(),
+            largest_block: overlay.now.largest_block(),
+            fits: overlay.now.fit_count(spec),
+        };
+        (overlay.name, Ok(room))
+    });
+    let silent = world.controllers.iter().filter_map(|view| {
+        let reason = view.listing.as_ref().err()?;
+        Some((view.name.clone(), Err(reason.clone())))
+    });
+    left.chain(silent).collect()
+}
+
+/// Whether `entry` may go to the controller `name`.
+pub(crate) fn allows(entry: &Entry, name: &ControllerName) -> bool {
+    entry.pin.controller.as_ref().is_none_or(|pinned| pinned == name)
+}
