@@ -64,6 +64,9 @@ pub(crate) async fn run(arguments: Run, global: &Global, output: &Output) -> Res
     } else {
         LinePolicy::Wait
     };
+    if matches!(job.spec.shape(), Shape::Launcher { .. }) {
+        remote::require_plain(&connection.state.runs())?;
+    }
     let partitions = Partitions::new(&connection, line, output)?;
     let setting = Setting {
         output: output.clone(),

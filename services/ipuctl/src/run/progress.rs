@@ -44,8 +44,10 @@ impl Progress {
             }
             _ => None,
         };
-        // What is over in a moment is worth a look on a terminal, and no line in a file.
-        let passing = first.is_some_and(|reason| PASSING.contains(&reason.code.as_str()));
+        // What is over in a moment is worth a look on a terminal, and no line in a file. A controller that does not answer
+        // may last.
+        let passing =
+            waiting.is_empty() && first.is_some_and(|reason| PASSING.contains(&reason.code.as_str()));
         self.output
             .status(line.as_deref().filter(|_| !passing || self.output.is_terminal()));
     }

@@ -12,6 +12,7 @@ use ipu_core::{JobSpec, MpiEnv, hostfile};
 use serde::{Deserialize, Serialize};
 
 use super::environment::Variables;
+use crate::exit_code::{Code, Failure};
 use crate::state::write_file;
 
 /// What a process that is started on a worker is given.
@@ -60,6 +61,22 @@ pub(crate) fn prepare(
     Ok(mpi.vars())
 }
 
+/// Refuses a directory that Open MPI would take apart: it splits `plm_rsh_agent` at blanks and colons, and knows no quotes.
+pub(crate) fn require_plain(directory: &Path) -> Result<(), Failure> {
+    let text = directory.to_string_lossy();
+    match text.chars().find(|c| c.is_whitespace() || *c == ':') {
+        None => Ok(()),
+        Some(found) => Err(Failure::new(
+            Code::Host,
+            format!(
+                "mpirun cannot call a script below {}, which has {found:?} in it: choose another --state-dir for jobs \
+                 with a launcher",
+                directory.display()
+            ),
+        )),
+    }
+}
+
 fn worker_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.json"))
 }
@@ -102,6 +119,18 @@ fn refuse(why: &str) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_mpirun_would_take_apart_is_refused() {
+        assert!(require_plain(Path::new("/a/it's")).is_ok());
+        for path in ["/a b", "/a:b", "/a\tb"] {
+            assert_eq!(
+                require_plain(Path::new(path)).unwrap_err().code,
+                Code::Host,
+                "{path}"
+            );
+        }
+    }
 
     #[test]
     fn a_path_with_a_quote_stays_one_word() {

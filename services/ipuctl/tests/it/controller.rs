@@ -6,7 +6,7 @@ use ipu_core::Topology;
 use serde_json::json;
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
-use crate::home::{Home, example};
+use crate::home::{Home, Running, example};
 
 /// A simulated Pod16 whose operations take a while, served until it is dropped.
 struct Pod {
@@ -84,6 +84,19 @@ fn what_others_made_is_shown_and_kept() {
         mine.json(&["--vipu", &pod.address, "partition", "list"]),
         json!([])
     );
+}
+
+#[test]
+fn a_run_in_a_pipe_says_that_the_controller_does_not_answer() {
+    let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
+    let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
+    pod.simulator.faults().add(fault.of(Method::CreatePartition));
+    let job = example("mnist-training.yaml");
+    let mut run = Running::start(home.command(&["--vipu", &pod.address, "run", &job]));
+    let line = run.wait_for("does not answer");
+    assert!(line.contains("a simulated fault"), "{line}");
+    run.signal("-KILL");
+    run.end();
 }
 
 #[test]
