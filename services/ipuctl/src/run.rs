@@ -19,6 +19,7 @@ use self::engine::Engine;
 use self::job::HostJob;
 use self::partitions::Partitions;
 use self::report::Report;
+use self::signals::Signals;
 use crate::cli::{Format, Global, Run};
 use crate::connect::Connection;
 use crate::exit_code::{Code, Failure};
@@ -74,7 +75,9 @@ pub(crate) async fn run(arguments: Run, global: &Global, output: &Output) -> Res
         directory: connection.state.run(&uid, partitions.holder())?,
         mpi_interface: arguments.mpi_interface,
     };
-    let ended = Engine::new(&job, &setting, partitions)?.run().await;
+    let signals =
+        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
+    let ended = Engine::new(&job, &setting, partitions).run(signals).await;
     for id in &ended.left {
         output.warn(&format!(
             "partition {id} is not released yet: run `ipuctl gc` later"

@@ -1,6 +1,7 @@
 //! One run: observe, plan, check, apply, record, wake. Every decision is `ipu_core::plan`'s; here is only what it is
 //! asked with and what is done with its answer.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use ipu_core::{
@@ -22,6 +23,8 @@ use crate::exit_code::{Code, Failure};
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The pause between two looks at the line. Somebody else's release is seen this much later at the worst.
 const LINE_AGAIN: Duration = Duration::from_millis(200);
+/// How long a call to the controller that is under way may take when a signal comes.
+const HURRY: Duration = Duration::from_secs(1);
 /// How often the ledger or the controller may fail in a row before the run gives up, one pause apart.
 const FAILURES: u32 = 20;
 /// The pause after such a failure.
@@ -34,7 +37,6 @@ pub(crate) struct Engine<'a> {
     partitions: Partitions,
     processes: Processes,
     news: UnboundedReceiver<News>,
-    signals: Signals,
     progress: Progress,
     submitted: Timestamp,
     status: JobStatus,
@@ -61,21 +63,14 @@ pub(crate) struct Ended {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(
-        job: &'a HostJob,
-        setting: &'a Setting,
-        partitions: Partitions,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(job: &'a HostJob, setting: &'a Setting, partitions: Partitions) -> Self {
         let (sender, news) = unbounded_channel();
-        let signals =
-            Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
-        Ok(Self {
+        Self {
             job,
             setting,
             partitions,
             processes: Processes::new(setting.output.clone(), setting.grace, sender),
             news,
-            signals,
             progress: Progress::new(setting.output.clone()),
             submitted: now(),
             status: JobStatus::default(),
@@ -83,25 +78,27 @@ impl<'a> Engine<'a> {
             deleted: false,
             failure: None,
             failures: 0,
-        })
+        }
     }
 
     /// Runs the job to its end, and gives back everything that it held.
-    pub(crate) async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self, mut signals: Signals) -> Ended {
         loop {
-            let (plan, finished) = match self.pass().await {
-                Ok(done) => done,
-                Err(failure) => {
+            let (plan, finished) = match self.pass_or_signal(&mut signals).await {
+                None if signals.count() > 2 => break,
+                None => continue,
+                Some(Ok(done)) => done,
+                Some(Err(failure)) => {
                     let pause = self.fail(failure);
-                    if self.failures > FAILURES || self.signals.count() > 2 {
+                    if self.failures > FAILURES || signals.count() > 2 {
                         break;
                     }
-                    self.wait(pause).await;
+                    self.wait(pause, &mut signals).await;
                     continue;
                 }
             };
             self.failures = 0;
-            if finished || self.signals.count() > 2 {
+            if finished || signals.count() > 2 {
                 break;
             }
             if self.status.phase.is_finished() && !self.deleted {
@@ -113,6 +110,7 @@ impl<'a> Engine<'a> {
             self.wait(
                 plan.wake
                     .map_or(self.patience(), |wake| wake.min(self.patience())),
+                &mut signals,
             )
             .await;
         }
@@ -122,9 +120,28 @@ impl<'a> Engine<'a> {
             concluded: self.concluded,
             processes: self.processes,
             failure: self.failure,
-            signal: self.signals.first(),
+            signal: signals.first(),
             left: self.partitions.left(),
         }
+    }
+
+    /// One pass, unless a signal comes meanwhile: then it may end what it is about for a moment only, so that a controller
+    /// that hangs does not keep the workers from being ended. Dropping it half-way is what a failed call is, too.
+    async fn pass_or_signal(&mut self, signals: &mut Signals) -> Option<Result<(Plan, bool), Failure>> {
+        let before = signals.count();
+        let done = {
+            let mut pass = pin!(self.pass());
+            tokio::select! {
+                done = &mut pass => Some(done),
+                () = signals.next() => tokio::time::timeout(HURRY, pass).await.ok(),
+            }
+        };
+        if signals.count() == before {
+            return done;
+        }
+        self.heed(signals.count());
+        // A plan from before the signal is not waited with.
+        done.filter(|done| !matches!(done, Ok((_, false))))
     }
 
     /// One pass; the plan, and whether nothing of the job is left.
@@ -285,19 +302,24 @@ impl<'a> Engine<'a> {
     }
 
     /// Waits for news, a signal or the end of `patience`.
-    async fn wait(&mut self, patience: Duration) {
+    async fn wait(&mut self, patience: Duration, signals: &mut Signals) {
         tokio::select! {
             Some(news) = self.news.recv() => self.processes.learn(news),
-            () = self.signals.next() => {
-                if self.deleted && self.signals.count() > 1 {
-                    self.setting.output.warn("killing the workers");
-                    self.processes.kill_all();
-                } else {
-                    self.setting.output.warn("ending the workers; once more to kill them");
-                    self.deleted = true;
-                }
-            }
+            () = signals.next() => self.heed(signals.count()),
             () = tokio::time::sleep(patience) => {}
+        }
+    }
+
+    /// Does what the `count`th signal asks for.
+    fn heed(&mut self, count: u32) {
+        if self.deleted && count > 1 {
+            self.setting.output.warn("killing the workers");
+            self.processes.kill_all();
+        } else {
+            self.setting
+                .output
+                .warn("ending the workers; once more to kill them");
+            self.deleted = true;
         }
     }
 

@@ -6,7 +6,7 @@ use ipu_core::Topology;
 use serde_json::json;
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
-use crate::home::{Home, Running, example};
+use crate::home::{Home, Running, example, job};
 
 /// A simulated Pod16 whose operations take a while, served until it is dropped.
 struct Pod {
@@ -97,6 +97,35 @@ fn a_run_in_a_pipe_says_that_the_controller_does_not_answer() {
     assert!(line.contains("a simulated fault"), "{line}");
     run.signal("-KILL");
     run.end();
+}
+
+#[test]
+fn a_controller_that_hangs_does_not_keep_workers_from_being_ended() {
+    let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
+    let file = home.file("on.yaml", &job("on", 1, "echo on; exec sleep 3600"));
+    let arguments = [
+        "--vipu",
+        &pod.address,
+        "--timeout",
+        "3600",
+        "run",
+        file.to_str().unwrap(),
+    ];
+    let mut run = Running::start(home.command(&arguments));
+    run.wait_for("worker-0 | on");
+    pod.simulator.faults().add(Fault::new(FaultKind::Hang).times(1));
+    // Until the run looks at its partition the next time.
+    while !pod.simulator.faults().list().is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.signal("-TERM");
+    let (code, seen) = run.end();
+    assert_eq!(code, 143, "{seen:#?}");
+    assert!(seen.iter().any(|line| line.ends_with(" released")), "{seen:#?}");
+    assert_eq!(
+        home.json(&["--vipu", &pod.address, "partition", "list"]),
+        json!([])
+    );
 }
 
 #[test]
