@@ -97,17 +97,24 @@ async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -
 
 /// Logs, to standard error: those of this project from the first `-v` on, those of the libraries below from the third.
 fn log(verbose: u8, output: &Output) {
-    let filter = match verbose {
-        0 => "error",
-        1 => "warn,ipu=info,vipu=info",
-        2 => "info,ipu=debug,vipu=debug",
-        _ => "debug,ipu=trace,vipu=trace",
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let (below, ours) = match verbose {
+        0 => (LevelFilter::ERROR, LevelFilter::ERROR),
+        1 => (LevelFilter::WARN, LevelFilter::INFO),
+        2 => (LevelFilter::INFO, LevelFilter::DEBUG),
+        _ => (LevelFilter::DEBUG, LevelFilter::TRACE),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+    // All crates of the project have names that begin so.
+    let filter = Targets::new()
+        .with_default(below)
+        .with_targets([("ipu", ours), ("vipu", ours)]);
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(output.has_colour(Stream::Err))
         .with_writer(std::io::stderr)
         // It would panic where nobody reads standard error any more.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(lines).with(filter).init();
 }

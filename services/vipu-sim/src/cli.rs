@@ -68,9 +68,9 @@ pub(crate) struct Arguments {
     /// Write new certificates for server and clients into this directory, and end.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) tls_init: Option<PathBuf>,
-    /// Which events are logged, as tracing filter directives.
+    /// Which events are logged: a level, or `target=level` pairs such as `warn,vipu_sim=debug`.
     #[arg(long, env = "VIPU_SIM_LOG", default_value = "info", value_name = "FILTER")]
-    pub(crate) log: String,
+    pub(crate) log: tracing_subscriber::filter::Targets,
     /// The form of the log on stderr.
     #[arg(
         long,

@@ -10,22 +10,26 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use cli::{Arguments, LogFormat};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&arguments.log))
-        .with_writer(std::io::stderr);
-    match arguments.log_format {
-        LogFormat::Text => log
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match arguments.log_format {
+        LogFormat::Text => lines
             .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
-        LogFormat::Json => log.json().init(),
-    }
+            .boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(arguments.log.clone())
+        .init();
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
