@@ -53,7 +53,7 @@ impl Holder {
             return HolderState::Unknown;
         }
         match procfs::process(holder.pid) {
-            Some(process) if process.started == holder.started && process.state != 'Z' => HolderState::Live,
+            Some(process) if process.started == holder.started && !process.has_ended() => HolderState::Live,
             _ => HolderState::Dead,
         }
     }

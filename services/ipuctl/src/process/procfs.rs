@@ -20,8 +20,15 @@ pub(crate) struct Process {
     pub(crate) parent: i32,
     /// When it started, in clock ticks since boot: with the pid this names it for good.
     pub(crate) started: u64,
-    /// The kernel's letter for its state; `Z` has ended already.
+    /// The kernel's letter for its state.
     pub(crate) state: char,
+}
+
+impl Process {
+    /// Whether it has ended and is only not yet waited for.
+    pub(crate) const fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
 }
 
 /// The process `pid`, if there is one.
@@ -64,7 +71,7 @@ pub(crate) fn descendants(root: i32) -> Vec<Process> {
     while let Some(parent) = from.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
             from.push(child.pid);
-            if child.state != 'Z' {
+            if !child.has_ended() {
                 found.push(child);
             }
         }
@@ -109,7 +116,7 @@ pub(crate) fn marked(values: &BTreeSet<String>) -> Vec<Process> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     all()
         .into_iter()
-        .filter(|process| process.pid != own && process.state != 'Z' && carries(process))
+        .filter(|process| process.pid != own && !process.has_ended() && carries(process))
         .collect()
 }
 
