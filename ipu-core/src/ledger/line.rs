@@ -285,7 +285,7 @@ impl<'a> Walk<'a> {
         }
         let hopeless = why
             .iter()
-            .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNAVAILABLE));
+            .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE));
         let because = if hopeless || !self.overlays.iter().any(|overlay| overlay.can_help(entry)) {
             Because::Other
         } else {
@@ -369,7 +369,7 @@ impl<'a> Walk<'a> {
             .iter()
             .min_by_key(|(name, reason)| {
                 let rank = match &*reason.code {
-                    TOO_LARGE => 2,
+                    TOO_LARGE | UNKNOWN_ALLOCATION => 2,
                     UNAVAILABLE => 1,
                     _ => 0,
                 };
@@ -421,6 +421,7 @@ impl<'a> Walk<'a> {
 }
 
 pub(crate) const TOO_LARGE: &str = "TooLarge";
+const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
 pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
 
 fn held_back(entry: &Entry, message: &str) -> Reason {

@@ -305,7 +305,7 @@ pub(crate) fn owner(job: &JobSpec) -> Owner {
 
 /// Whether waiting cannot help.
 pub(crate) fn never_fits(reason: &Reason) -> bool {
-    reason.code == "TooLarge"
+    matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
 }
 
 /// A request that does not fit and was not to wait.

@@ -102,7 +102,7 @@ fn a_run_in_a_pipe_says_that_the_controller_does_not_answer() {
 #[test]
 fn a_controller_that_hangs_does_not_keep_workers_from_being_ended() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
-    let file = home.file("on.yaml", &job("on", 1, "echo on; exec sleep 3600"));
+    let file = home.file("hung.yaml", &job("hung", 1, "echo on; exec sleep 3600"));
     let arguments = [
         "--vipu",
         &pod.address,

@@ -233,3 +233,25 @@ fn a_job_that_is_too_large_is_refused_with_the_reason() {
     assert!(done.err.contains("cannot fit because"), "{done:?}");
     home.assert_nothing_held();
 }
+
+#[test]
+fn an_allocation_that_is_not_there_is_refused_with_its_name() {
+    let home = Home::new();
+    for arguments in [
+        vec!["run", "--allocation", "nope", &example("mnist-training.yaml")],
+        vec![
+            "partition",
+            "create",
+            "--size",
+            "1",
+            "--allocation",
+            "nope",
+            "by-hand",
+        ],
+    ] {
+        let done = home.run(&arguments);
+        assert_eq!(done.code, 78, "{done:?}");
+        assert!(done.err.contains("there is no allocation nope"), "{done:?}");
+    }
+    home.assert_nothing_held();
+}
