@@ -148,10 +148,6 @@ pub(crate) mod millis {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[allow(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "the signature that serde asks for"
-    )]
     pub(crate) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
