@@ -1,0 +1,1 @@
+//! One function a parser: takes any bytes and must not panic.
