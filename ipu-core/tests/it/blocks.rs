@@ -6,8 +6,6 @@ use ipu_core::{Block, FreeIndex, IpuAddress, IpuCount, Topology};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::model::span;
-
 fn count(ipus: u32) -> IpuCount {
     IpuCount::try_from(ipus).unwrap()
 }
@@ -119,7 +117,7 @@ proptest! {
         let mut free: BTreeSet<(usize, u8)> = words.iter().enumerate()
             .flat_map(|(row, word)| (0..64).filter(move |ipu| word >> ipu & 1 == 1).map(move |ipu| (row, ipu))).collect();
         let all: Vec<(usize, u8)> = free.iter().copied().collect();
-        let block = |row: usize, first: u8, size: u32| span(0, first, size).into_iter().map(move |at| (row, at.ipu));
+        let block = |row: usize, first: u8, size: u32| (first..first + size as u8).map(move |ipu| (row, ipu));
         for (order, at, what) in steps {
             let size = count(1 << order);
             let lowest = all.iter().find(|(row, first)| u32::from(*first) % size.get() == 0 && block(*row, *first, size.get()).all(|at| free.contains(&at)));

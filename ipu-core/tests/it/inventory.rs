@@ -1,33 +1,33 @@
-//! The inventory against a model of sets, over random topologies and operations.
+//! The inventory against the reference, over random topologies and operations.
 
 use std::collections::BTreeSet;
 
 use ipu_core::{AllocationId, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, check_inventory};
+use ipu_testkit::ReferenceInventory;
+use ipu_testkit::strategies::{operations, topologies};
 use proptest::prelude::*;
 
-use crate::model::{Model, SIZES};
-use crate::strategies::{apply, steps, topologies};
-
 /// No scope, and each allocation.
-fn scopes(model: &Model) -> Vec<Option<AllocationId>> {
-    let ids = model
-        .topology
-        .allocations()
-        .iter()
-        .map(|allocation| Some(allocation.id.clone()));
+fn scopes(reference: &ReferenceInventory) -> Vec<Option<AllocationId>> {
+    let ids = reference.scopes(None).map(|(id, _)| Some(id.clone()));
     std::iter::once(None).chain(ids).collect()
 }
 
+/// The sizes that the topologies have room for, and one more.
+fn sizes() -> impl DoubleEndedIterator<Item = IpuCount> {
+    (0..=8).filter_map(IpuCount::from_order)
+}
+
 /// Whether of any two allocations that share a whole link domain one has all whole link domains of the other.
-fn is_nested(model: &Model) -> bool {
-    let whole: Vec<BTreeSet<u32>> = scopes(model)
+fn is_nested(reference: &ReferenceInventory) -> bool {
+    let whole: Vec<BTreeSet<u32>> = scopes(reference)
         .iter()
         .skip(1)
         .map(|scope| {
-            model
-                .blocks(64, scope.as_ref(), |_| true)
+            reference
+                .blocks(IpuCount::LINK_DOMAIN, scope.as_ref(), |_| true)
                 .iter()
-                .map(|block| block[0].link_domain)
+                .map(|block| block.first().link_domain)
                 .collect()
         })
         .collect();
@@ -42,62 +42,53 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn after_any_operations_the_inventory_agrees_with_the_model(topology in topologies(), steps in steps(40)) {
-        let (mut model, mut inventory) = (Model::new(&topology), Inventory::new(&topology));
-        for step in &steps {
-            apply(step, &mut model, &mut inventory);
+    fn after_any_operations_the_inventory_agrees_with_the_reference(topology in topologies(), operations in operations(40)) {
+        let (mut reference, mut inventory) = (ReferenceInventory::new(&topology), Inventory::new(&topology));
+        for operation in &operations {
+            operation.apply(&mut reference, &mut inventory);
             prop_assert_eq!(check_inventory(&inventory), []);
         }
         let holders: Vec<_> = inventory.holders().map(|(id, block)| (id.clone(), block.addresses().collect())).collect();
         let firsts: Vec<_> = inventory.holders().map(|(_, block)| block.first()).collect();
         prop_assert!(firsts.is_sorted());
-        prop_assert_eq!(holders.into_iter().collect::<std::collections::BTreeMap<_, BTreeSet<_>>>(), model.held.clone());
+        prop_assert_eq!(holders.into_iter().collect::<std::collections::BTreeMap<_, BTreeSet<_>>>(), reference.holders());
         let exclusions: BTreeSet<_> = inventory.exclusions().map(|(owner, at)| (owner.clone(), at)).collect();
-        prop_assert_eq!(exclusions, model.excluded);
+        prop_assert_eq!(exclusions, reference.exclusions());
     }
 
     #[test]
-    fn every_question_is_answered_as_by_trying_everything(topology in topologies(), steps in steps(24)) {
-        let (mut model, mut inventory) = (Model::new(&topology), Inventory::new(&topology));
-        for step in &steps {
-            apply(step, &mut model, &mut inventory);
+    fn every_question_is_answered_as_by_trying_everything(topology in topologies(), operations in operations(24)) {
+        let (mut reference, mut inventory) = (ReferenceInventory::new(&topology), Inventory::new(&topology));
+        for operation in &operations {
+            operation.apply(&mut reference, &mut inventory);
         }
-        let nested = is_nested(&model);
+        let nested = is_nested(&reference);
         let legal = inventory.holders().all(|(_, block)| block.size().is_some());
-        for scope in scopes(&model) {
+        for scope in scopes(&reference) {
             let scope = scope.as_ref();
             let view = inventory.view(scope).unwrap();
-            let ipus = model.ipus(scope);
-            prop_assert_eq!(view.ipus() as usize, ipus.len());
-            prop_assert_eq!(view.free(), model.free(scope));
-            let idle = |at: &&IpuAddress| model.is_excluded(**at) && model.holder(**at).is_none();
-            prop_assert_eq!(view.excluded() as usize, ipus.iter().filter(idle).count());
-            let owners: BTreeSet<ExclusionOwner> = model.excluded.iter()
-                .filter(|(_, at)| ipus.contains(at) && model.holder(*at).is_none()).map(|(owner, _)| owner.clone()).collect();
-            prop_assert_eq!(view.excluders(), owners.into_iter().collect::<Vec<_>>());
-            let largest = |blocks: &dyn Fn(u32) -> bool| SIZES.iter().rev().find(|size| blocks(**size)).copied();
-            let fitting = largest(&|size| !model.free_blocks(size, scope).is_empty());
-            prop_assert_eq!(view.largest_block().map(IpuCount::get), fitting);
-            let capacity = largest(&|size| !model.blocks(size, scope, |_| true).is_empty());
-            prop_assert_eq!(view.capacity().map(IpuCount::get), capacity);
-            for size in SIZES {
-                let count = IpuCount::try_from(size).unwrap();
-                let (found, expected) = (inventory.fit_count(count, scope), model.fit_count(size, scope));
-                if size <= 64 || scope.is_some() || nested {
+            prop_assert_eq!(view.ipus() as usize, reference.ipus(scope).len());
+            prop_assert_eq!(view.free(), reference.free(scope));
+            prop_assert_eq!((view.excluded(), view.excluders()), reference.idle_exclusions(scope));
+            prop_assert_eq!(view.largest_block(), reference.largest(scope, |at| reference.is_free(at)));
+            prop_assert_eq!(view.capacity(), reference.largest(scope, |_| true));
+            for size in sizes() {
+                let (found, expected) = (inventory.fit_count(size, scope), reference.fit_count(size, scope));
+                if size <= IpuCount::LINK_DOMAIN || scope.is_some() || nested {
                     prop_assert_eq!(found, expected, "{} IPUs in {:?}", size, scope);
                 } else {
                     prop_assert!(found <= expected && (found > 0) == (expected > 0), "{} of {}", found, expected);
                 }
-                let without = !model.blocks(size, scope, |at| model.holder(at).is_none()).is_empty();
-                prop_assert_eq!(view.would_fit_without_exclusions(count), without);
-                if size <= 64 {
-                    let blocks: Vec<Vec<IpuAddress>> = view.blocks(count).map(|block| block.addresses().collect()).collect();
-                    prop_assert_eq!(blocks, model.free_blocks(size, scope).into_iter().collect::<Vec<_>>());
+                let without = reference.has_block(size, scope, |at| reference.holder(at).is_none());
+                prop_assert_eq!(view.would_fit_without_exclusions(size), without);
+                if size <= IpuCount::LINK_DOMAIN {
+                    let blocks: Vec<Block> = view.blocks(size).collect();
+                    prop_assert_eq!(blocks, reference.free_blocks(size, scope).into_iter().collect::<Vec<_>>());
                 }
-                let blockers = inventory.blockers_for(count, scope);
+                let blockers = inventory.blockers_for(size, scope);
                 let cost = blockers.as_ref().map(|found| (found.holders.len(), found.ipus));
-                let least = model.blockers(size, scope);
-                if size <= 64 {
+                let least = reference.blockers(size, scope);
+                if size <= IpuCount::LINK_DOMAIN {
                     prop_assert_eq!(cost, least);
                 } else if legal {
                     prop_assert_eq!(cost.map(|(holders, _)| holders), least.map(|(holders, _)| holders));

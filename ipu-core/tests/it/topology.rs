@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{AgentAttributes, AgentId, Discovered, IpuAddress, Topology, TopologyError};
+use ipu_testkit::strategies::topologies;
 use proptest::prelude::*;
-
-use crate::strategies::topologies;
 
 type Agents = BTreeMap<AgentId, AgentAttributes>;
 

@@ -1,0 +1,416 @@
+//! A reference inventory that is too simple to be wrong: maps of single IPUs, and questions answered by trying everything.
+//! It shares no code with `ipu-core` beyond value types.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipu_core::{
+    AllocationId, Block, ExclusionOwner, Impossible, Inventory, IpuAddress, IpuCount, PartitionId,
+    PlacementRequest, Topology,
+};
+
+/// What exists, who holds it and what is excluded, one IPU at a time.
+///
+/// Every question is answered by trying all possibilities, so that the answer is right by construction and slow: use it
+/// on topologies of a few hundred IPUs.
+///
+/// ```
+/// use ipu_core::{Block, IpuCount, PlacementRequest, Topology};
+/// use ipu_testkit::ReferenceInventory;
+///
+/// let four = IpuCount::try_from(4)?;
+/// let mut reference = ReferenceInventory::new(&Topology::pod16());
+/// assert!(reference.occupy("p1".parse()?, &Block::within(0, 8, four)?));
+/// assert_eq!(reference.fit_count(four, None), 3);
+/// assert_eq!(reference.why_not(&PlacementRequest::of_size(four)), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferenceInventory {
+    topology: Topology,
+    /// The IPUs of each allocation, in the order of the topology.
+    allocations: Vec<(AllocationId, BTreeSet<IpuAddress>)>,
+    held: BTreeMap<IpuAddress, PartitionId>,
+    excluded: BTreeMap<IpuAddress, BTreeSet<ExclusionOwner>>,
+}
+
+impl ReferenceInventory {
+    /// All of `topology`, free.
+    #[must_use]
+    pub fn new(topology: &Topology) -> Self {
+        let ipus = |agents: &BTreeSet<_>| {
+            agents
+                .iter()
+                .filter_map(|agent| topology.agent_ipus(agent))
+                .flatten()
+                .collect()
+        };
+        Self {
+            topology: topology.clone(),
+            allocations: topology
+                .allocations()
+                .iter()
+                .map(|allocation| (allocation.id.clone(), ipus(&allocation.agents)))
+                .collect(),
+            held: BTreeMap::new(),
+            excluded: BTreeMap::new(),
+        }
+    }
+
+    /// The hardware.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Lets `holder` hold `block`; false, and nothing changes, if it holds something already or an IPU of the block is
+    /// not free.
+    pub fn occupy(&mut self, holder: PartitionId, block: &Block) -> bool {
+        let legal = !self.holds(&holder) && block.addresses().all(|at| self.is_free(at));
+        if legal {
+            self.held.extend(block.addresses().map(|at| (at, holder.clone())));
+        }
+        legal
+    }
+
+    /// Ends the hold of `holder` and answers what it held; empty if nothing.
+    pub fn vacate(&mut self, holder: &PartitionId) -> BTreeSet<IpuAddress> {
+        let ipus = self.held_by(holder);
+        self.held.retain(|_, other| other != holder);
+        ipus
+    }
+
+    /// Excludes IPUs on behalf of `owner` and answers who holds any of them; none, and nothing changes, if one does not
+    /// exist.
+    pub fn exclude(
+        &mut self,
+        owner: &ExclusionOwner,
+        ipus: &BTreeSet<IpuAddress>,
+    ) -> Option<BTreeSet<PartitionId>> {
+        if !ipus.iter().all(|at| self.topology.contains(*at)) {
+            return None;
+        }
+        for at in ipus {
+            self.excluded.entry(*at).or_default().insert(owner.clone());
+        }
+        Some(ipus.iter().filter_map(|at| self.holder(*at)).cloned().collect())
+    }
+
+    /// Takes back exclusions of `owner`; false, and nothing changes, if it does not exclude all of `ipus`.
+    pub fn lift(&mut self, owner: &ExclusionOwner, ipus: &BTreeSet<IpuAddress>) -> bool {
+        let legal = ipus
+            .iter()
+            .all(|at| self.excluded.get(at).is_some_and(|owners| owners.contains(owner)));
+        if legal {
+            for at in ipus {
+                if let Some(owners) = self.excluded.get_mut(at) {
+                    owners.remove(owner);
+                }
+            }
+            self.excluded.retain(|_, owners| !owners.is_empty());
+        }
+        legal
+    }
+
+    /// Who holds an IPU.
+    #[must_use]
+    pub fn holder(&self, at: IpuAddress) -> Option<&PartitionId> {
+        self.held.get(&at)
+    }
+
+    /// Whether someone excludes an IPU.
+    #[must_use]
+    pub fn is_excluded(&self, at: IpuAddress) -> bool {
+        self.excluded.contains_key(&at)
+    }
+
+    /// Whether an IPU exists, nobody holds it and nobody excludes it.
+    #[must_use]
+    pub fn is_free(&self, at: IpuAddress) -> bool {
+        self.topology.contains(at) && self.holder(at).is_none() && !self.is_excluded(at)
+    }
+
+    /// Whether `holder` holds anything.
+    #[must_use]
+    pub fn holds(&self, holder: &PartitionId) -> bool {
+        self.held.values().any(|other| other == holder)
+    }
+
+    /// What `holder` holds.
+    #[must_use]
+    pub fn held_by(&self, holder: &PartitionId) -> BTreeSet<IpuAddress> {
+        let ipus = self.held.iter().filter(|(_, other)| *other == holder);
+        ipus.map(|(at, _)| *at).collect()
+    }
+
+    /// The holders and what each holds.
+    #[must_use]
+    pub fn holders(&self) -> BTreeMap<PartitionId, BTreeSet<IpuAddress>> {
+        let mut holders = BTreeMap::<_, BTreeSet<_>>::new();
+        for (at, holder) in &self.held {
+            holders.entry(holder.clone()).or_default().insert(*at);
+        }
+        holders
+    }
+
+    /// The exclusions: owner and IPU.
+    #[must_use]
+    pub fn exclusions(&self) -> BTreeSet<(ExclusionOwner, IpuAddress)> {
+        let pairs = self
+            .excluded
+            .iter()
+            .flat_map(|(at, owners)| owners.iter().map(|owner| (owner.clone(), *at)));
+        pairs.collect()
+    }
+
+    /// The IPUs of each allocation of the scope: of `allocation` alone, or of all.
+    pub fn scopes(
+        &self,
+        allocation: Option<&AllocationId>,
+    ) -> impl Iterator<Item = (&AllocationId, &BTreeSet<IpuAddress>)> {
+        let all = self.allocations.iter().map(|(id, ipus)| (id, ipus));
+        all.filter(move |(id, _)| allocation.is_none_or(|wanted| wanted == *id))
+    }
+
+    /// All IPUs of the scope.
+    #[must_use]
+    pub fn ipus(&self, allocation: Option<&AllocationId>) -> BTreeSet<IpuAddress> {
+        self.scopes(allocation)
+            .flat_map(|(_, ipus)| ipus.iter().copied())
+            .collect()
+    }
+
+    /// How many IPUs of the scope are free.
+    #[must_use]
+    pub fn free(&self, allocation: Option<&AllocationId>) -> u32 {
+        let ipus = self.ipus(allocation);
+        count(ipus.iter().filter(|at| self.is_free(**at)))
+    }
+
+    /// Every legal block of `size` in one allocation of the scope all of whose IPUs are `usable`, by address.
+    ///
+    /// More than 64 IPUs: every choice of link domains, so that there may be very many.
+    pub fn blocks(
+        &self,
+        size: IpuCount,
+        allocation: Option<&AllocationId>,
+        usable: impl Fn(IpuAddress) -> bool,
+    ) -> BTreeSet<Block> {
+        let mut found = BTreeSet::new();
+        for (_, scope) in self.scopes(allocation) {
+            if size <= IpuCount::LINK_DOMAIN {
+                let starts = scope.iter().filter_map(|at| aligned(*at, size));
+                found.extend(starts.filter(|block| fills(block, scope, &usable)));
+            } else {
+                let whole = self.whole(scope, &usable);
+                let chosen = choices(&whole, domains(size)).into_iter();
+                found.extend(chosen.filter_map(|chosen| Block::whole(chosen).ok()));
+            }
+        }
+        found
+    }
+
+    /// Every legal block of `size` in one allocation of the scope that is free, by address.
+    #[must_use]
+    pub fn free_blocks(&self, size: IpuCount, allocation: Option<&AllocationId>) -> BTreeSet<Block> {
+        self.blocks(size, allocation, |at| self.is_free(at))
+    }
+
+    /// Whether there is a legal block of `size` in one allocation of the scope all of whose IPUs are `usable`.
+    pub fn has_block(
+        &self,
+        size: IpuCount,
+        allocation: Option<&AllocationId>,
+        usable: impl Fn(IpuAddress) -> bool,
+    ) -> bool {
+        self.scopes(allocation).any(|(_, scope)| {
+            if size <= IpuCount::LINK_DOMAIN {
+                let mut starts = scope.iter().filter_map(|at| aligned(*at, size));
+                return starts.any(|block| fills(&block, scope, &usable));
+            }
+            self.whole(scope, &usable).len() >= domains(size)
+        })
+    }
+
+    /// The size of the largest legal block in one allocation of the scope all of whose IPUs are `usable`.
+    pub fn largest(
+        &self,
+        allocation: Option<&AllocationId>,
+        usable: impl Fn(IpuAddress) -> bool,
+    ) -> Option<IpuCount> {
+        let sizes = (0..=IpuCount::MAX.order()).map_while(IpuCount::from_order);
+        sizes
+            .take_while(|size| self.has_block(*size, allocation, &usable))
+            .last()
+    }
+
+    /// The most partitions of `size` that fit at once. Above 64 IPUs the time grows exponentially with the choices.
+    #[must_use]
+    pub fn fit_count(&self, size: IpuCount, allocation: Option<&AllocationId>) -> u32 {
+        let blocks = self.free_blocks(size, allocation);
+        if size <= IpuCount::LINK_DOMAIN {
+            // Aligned blocks of one size never overlap.
+            return count(blocks.iter());
+        }
+        let blocks: Vec<BTreeSet<u32>> = blocks
+            .into_iter()
+            .map(|block| block.masks().map(|(domain, _)| domain).collect())
+            .collect();
+        most_disjoint(&blocks, &BTreeSet::new())
+    }
+
+    /// The fewest holders to end, then the fewest IPUs that they hold, for `size` to fit; none if that cannot help.
+    #[must_use]
+    pub fn blockers(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<(usize, u32)> {
+        let held = self.holders();
+        let blocks = self.blocks(size, allocation, |at| !self.is_excluded(at));
+        let costs = blocks.iter().map(|block| {
+            let holders: BTreeSet<&PartitionId> =
+                block.addresses().filter_map(|at| self.holder(at)).collect();
+            let ipus = holders.iter().map(|holder| count(held[*holder].iter())).sum();
+            (holders.len(), ipus)
+        });
+        costs.min()
+    }
+
+    /// Why `request` is impossible now; none if a legal free block exists. This is what [`place`](ipu_core::place) has to
+    /// answer, by any policy that does not decline.
+    #[must_use]
+    pub fn why_not(&self, request: &PlacementRequest) -> Option<Impossible> {
+        let (size, scope) = (request.size, request.allocation.as_ref());
+        if let Some(allocation) = scope.filter(|id| self.topology.allocation(id).is_none()) {
+            let allocation = allocation.clone();
+            return Some(Impossible::UnknownAllocation { allocation });
+        }
+        if self.has_block(size, scope, |at| self.is_free(at)) {
+            return None;
+        }
+        if !self.has_block(size, scope, |_| true) {
+            return Some(Impossible::TooLarge {
+                size,
+                capacity: self.largest(scope, |_| true).map_or(0, IpuCount::get),
+                allocation: scope.cloned(),
+            });
+        }
+        let free = self.free(scope);
+        let largest_block = self
+            .largest(scope, |at| self.is_free(at))
+            .map_or(0, IpuCount::get);
+        Some(if self.has_block(size, scope, |at| self.holder(at).is_none()) {
+            let (excluded, owners) = self.idle_exclusions(scope);
+            Impossible::Excluded {
+                size,
+                free,
+                largest_block,
+                excluded,
+                owners,
+            }
+        } else if free < size.get() {
+            Impossible::NotEnoughFree {
+                size,
+                free,
+                largest_block,
+            }
+        } else {
+            Impossible::Fragmented {
+                size,
+                free,
+                largest_block,
+            }
+        })
+    }
+
+    /// How many IPUs of the scope someone excludes and nobody holds, and who excludes them.
+    #[must_use]
+    pub fn idle_exclusions(&self, allocation: Option<&AllocationId>) -> (u32, Vec<ExclusionOwner>) {
+        let ipus = self.ipus(allocation);
+        let idle = || {
+            let here = self.excluded.iter().filter(|(at, _)| ipus.contains(*at));
+            here.filter(|(at, _)| self.holder(**at).is_none())
+        };
+        let owners: BTreeSet<&ExclusionOwner> = idle().flat_map(|(_, owners)| owners).collect();
+        (count(idle()), owners.into_iter().cloned().collect())
+    }
+
+    /// An [`Inventory`] made from scratch with the same holders and exclusions.
+    ///
+    /// # Panics
+    ///
+    /// If the inventory refuses what is legal here, a bug of either.
+    #[must_use]
+    pub fn inventory(&self) -> Inventory {
+        let mut inventory = Inventory::new(&self.topology);
+        for (holder, ipus) in self.holders() {
+            let block = Block::of_ipus(ipus).expect("a holder holds different IPUs");
+            inventory
+                .occupy(holder, block)
+                .expect("the reference holds no IPU twice");
+        }
+        for (owner, at) in self.exclusions() {
+            inventory
+                .exclude(&owner, [at])
+                .expect("the reference excludes what exists");
+        }
+        inventory
+    }
+
+    /// The whole link domains of a scope that are usable.
+    fn whole(&self, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> Vec<u32> {
+        let all = 0..self.topology.link_domains();
+        all.filter(|domain| {
+            (0..64).all(|ipu| {
+                let link_domain = *domain;
+                let at = IpuAddress { link_domain, ipu };
+                scope.contains(&at) && usable(at)
+            })
+        })
+        .collect()
+    }
+}
+
+/// The aligned block of `size` that starts at `at`, if one may start there.
+fn aligned(at: IpuAddress, size: IpuCount) -> Option<Block> {
+    Block::within(at.link_domain, at.ipu, size).ok()
+}
+
+fn fills(block: &Block, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> bool {
+    block.addresses().all(|at| scope.contains(&at) && usable(at))
+}
+
+/// How many whole link domains a partition of more than 64 IPUs takes.
+fn domains(size: IpuCount) -> usize {
+    (size.get() / IpuCount::LINK_DOMAIN.get()) as usize
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+/// Every choice of `count` of `from`.
+fn choices(from: &[u32], count: usize) -> Vec<Vec<u32>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    if from.len() < count {
+        return Vec::new();
+    }
+    let Some((first, rest)) = from.split_first() else {
+        return Vec::new();
+    };
+    let with = choices(rest, count - 1).into_iter().map(|mut choice| {
+        choice.insert(0, *first);
+        choice
+    });
+    with.chain(choices(rest, count)).collect()
+}
+
+fn most_disjoint(blocks: &[BTreeSet<u32>], used: &BTreeSet<u32>) -> u32 {
+    let Some((first, rest)) = blocks.split_first() else {
+        return 0;
+    };
+    let without = most_disjoint(rest, used);
+    if first.is_disjoint(used) {
+        without.max(1 + most_disjoint(rest, &(used | first)))
+    } else {
+        without
+    }
+}

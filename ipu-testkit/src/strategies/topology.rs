@@ -1,0 +1,94 @@
+//! Random hardware.
+
+use ipu_core::{AgentId, Allocation, Cluster, LinkDomain, Topology};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+/// Small topologies: up to two clusters of up to four link domains, some of them whole, some with gaps, with the
+/// allocations that clusters come with or any others: none at all, apart, nested, overlapping.
+pub fn topologies() -> impl Strategy<Value = Topology> {
+    let domain = prop_oneof![
+        2 => (1..=4_usize).prop_map(|machines| vec![true; machines]),
+        4 => Just(vec![true; 16]),
+        1 => prop::collection::vec(prop::bool::weighted(0.8), 1..=4),
+    ];
+    let clusters = prop::collection::vec(prop::collection::vec(domain, 1..=4), 1..=2);
+    clusters.prop_flat_map(|mut shape| {
+        // At least one machine.
+        shape[0][0][0] = true;
+        with_allocations(clusters_of(&shape))
+    })
+}
+
+/// One cluster of 8, 10 or 16 whole link domains, for partitions of up to 1,024 IPUs, with any allocations.
+pub fn wide_topologies() -> impl Strategy<Value = Topology> {
+    let clusters = select(vec![8_usize, 10, 16]);
+    clusters.prop_flat_map(|domains| with_allocations(clusters_of(&[vec![vec![true; 16]; domains]])))
+}
+
+/// Clusters whose link domains have machines where it says so. Ids are those that the text form gives.
+fn clusters_of(shape: &[Vec<Vec<bool>>]) -> Vec<Cluster> {
+    let mut agents = 0;
+    let mut machine = |there: bool| {
+        agents += i32::from(there);
+        there.then(|| AgentId::new(format!("a{agents}")).expect("a letter and digits are an id"))
+    };
+    (1..)
+        .zip(shape)
+        .map(|(number, domains)| Cluster {
+            id: format!("cl{number}")
+                .parse()
+                .expect("letters and digits are an id"),
+            link_domains: domains
+                .iter()
+                .map(|domain| LinkDomain {
+                    machines: domain.iter().map(|there| machine(*there)).collect(),
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn with_allocations(clusters: Vec<Cluster>) -> impl Strategy<Value = Topology> {
+    let allocations = prop_oneof![1 => Just(None), 2 => allocations(&clusters).prop_map(Some)];
+    (Just(clusters), allocations).prop_map(|(clusters, allocations)| {
+        Topology::new(clusters, allocations).expect("what is generated is within the limits")
+    })
+}
+
+/// Any sets of agents of each cluster, mostly of whole link domains.
+fn allocations(clusters: &[Cluster]) -> impl Strategy<Value = Vec<Allocation>> + use<> {
+    let mut all = Vec::new();
+    for cluster in clusters {
+        let domains: Vec<Vec<AgentId>> = cluster
+            .link_domains
+            .iter()
+            .map(|domain| domain.machines.iter().flatten().cloned().collect())
+            .collect();
+        let agents: Vec<AgentId> = domains.concat();
+        if agents.is_empty() {
+            continue;
+        }
+        let (most, len) = (domains.len(), agents.len());
+        let set = prop_oneof![
+            2 => subsequence(domains, 1..=most).prop_map(|domains| domains.concat()),
+            1 => subsequence(agents, 1..=len),
+        ];
+        all.push(prop::collection::vec((Just(cluster.id.clone()), set), 0..=3));
+    }
+    all.prop_map(|sets| {
+        let sets = sets
+            .into_iter()
+            .flatten()
+            .filter(|(_, agents)| !agents.is_empty());
+        sets.enumerate()
+            .map(|(number, (cluster, agents))| Allocation {
+                id: format!("al{number}")
+                    .parse()
+                    .expect("letters and digits are an id"),
+                cluster,
+                agents: agents.into_iter().collect(),
+            })
+            .collect()
+    })
+}
