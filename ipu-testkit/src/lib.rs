@@ -1,9 +1,13 @@
 //! What proves a placement policy, a ledger store or a controller transport, also one that is not ours.
 
+mod fake;
+mod random;
 mod reference;
 pub mod strategies;
 #[allow(dead_code, reason = "what the first suite does not use, the next one will")]
 mod suite;
 
+pub use fake::{BlockChoice, FakeController, Fault};
+pub use random::Random;
 pub use reference::ReferenceInventory;
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ipu_core::{EntryState, Illegal, IpuCount, PartitionFacts, Topology};
 use ipu_ledger::{Answer, LedgerError, LinePolicy, Pending, Released};
+use ipu_testkit::Fault;
 use tokio::time::Instant;
 
-use crate::fake::Fault;
 use crate::setup::{Bench, advance, id, owner, request, state_of};
 
 fn bench() -> Bench {
@@ -16,7 +16,7 @@ fn bench() -> Bench {
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
     let bench = bench();
-    bench.controller.inside().script = vec![Some(Fault::LostReply)];
+    bench.controller.script([Some(Fault::LostReply)]);
     let grant = bench
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
@@ -26,8 +26,7 @@ async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
     assert_eq!(
         bench
             .controller
-            .inside()
-            .calls
+            .calls()
             .iter()
             .filter(|call| !call.starts_with("create"))
             .count(),
@@ -39,7 +38,9 @@ async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
 #[tokio::test(start_paused = true)]
 async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
     let bench = bench();
-    bench.controller.inside().script = vec![Some(Fault::Late(Duration::from_secs(15)))];
+    bench
+        .controller
+        .script([Some(Fault::Late(Duration::from_secs(15)))]);
     let first = bench.ledger();
     let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
     assert!(
@@ -64,7 +65,7 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_and_again() {
     let bench = bench();
-    bench.controller.inside().hide_everything();
+    bench.controller.hide_everything();
     let ledger = bench.ledger();
     let Answer::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("there is no room");
@@ -81,14 +82,14 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
             Answer::Waiting(_)
         ));
     }
-    let asked = bench.controller.inside().calls.len();
+    let asked = bench.controller.calls().len();
     assert_eq!(
         asked, 1,
         "only a change of the controller is a reason to ask again"
     );
     advance(31).await;
     ledger.ensure(request("a", 4)).await.unwrap();
-    assert_eq!(bench.controller.inside().calls.len(), 2, "or the passing of time");
+    assert_eq!(bench.controller.calls().len(), 2, "or the passing of time");
     let entry = ledger.get(&id("a")).await.unwrap().unwrap();
     assert_eq!((entry.ticket, entry.controller), (1, None));
 }
@@ -98,10 +99,10 @@ async fn a_release_is_durable_while_the_controller_is_down() {
     let bench = bench();
     let ledger = bench.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.inside().down = true;
+    bench.controller.go_down();
     let released = ledger.release(&id("a"), &owner("a")).await.unwrap();
     assert!(matches!(released, Released::Later { .. }));
-    bench.controller.inside().down = false;
+    bench.controller.come_up();
     advance(60).await;
     let report = bench.ledger().repair(&crate::setup::unknown).await.unwrap();
     assert!(report.is_settled(), "{report:?}");
@@ -314,7 +315,7 @@ async fn whoever_does_not_want_to_wait_leaves_no_trace() {
 #[tokio::test(start_paused = true)]
 async fn leaving_the_line_needs_no_controller() {
     let bench = bench();
-    bench.controller.inside().down = true;
+    bench.controller.go_down();
     let ledger = bench.ledger();
     let Answer::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("nobody answers");

@@ -11,9 +11,8 @@ use ipu_core::{PartitionId, Topology};
 use ipu_ledger::{
     Answer, Change, Entry, EntryState, LedgerError, LedgerStore as _, Life, MemoryStore, Released, Request,
 };
+use ipu_testkit::{FakeController, Random};
 
-use crate::fake::FakeController;
-use crate::random::Random;
 use crate::setup::{Bench, TestLedger, advance, all_dead, request};
 
 /// How many lives are tried by default; `IPU_LEDGER_CASES` asks for more.
@@ -71,7 +70,7 @@ enum Past {
 
 async fn check(bench: &Bench, past: Past, seed: u64, step: u32) {
     let there: BTreeSet<_> = bench.controller.ids().into_iter().collect();
-    let disturbed = bench.controller.inside().disturbed.clone();
+    let disturbed = bench.controller.disturbed();
     assert_eq!(
         disturbed,
         Vec::<String>::new(),
@@ -95,7 +94,8 @@ async fn live(seed: u64) {
     let mut past = Past::Whole;
     let mut copy = Vec::new();
     let mut bench = Bench::new(&Topology::pod16(), seed);
-    bench.controller.inside().fault_rate = [0, 10, 30, 60][random.below(4) as usize];
+    let faults = [0, 10, 30, 60][random.below(4) as usize];
+    bench.controller.set_fault_rate(faults);
     let mut ledgers = [bench.ledger(), bench.ledger()];
     let mut jobs: BTreeMap<PartitionId, Job> = BTreeMap::new();
     for number in 0..5 {
@@ -205,7 +205,7 @@ async fn live(seed: u64) {
         }
         if seed.is_multiple_of(3) && random.below(40) == 0 {
             past = Past::Restored;
-            bench.restore(&copy).await;
+            bench.restore(&copy, faults).await;
             ledgers = [bench.ledger(), bench.ledger()];
         }
         check(&bench, past, seed, step).await;
@@ -216,8 +216,8 @@ async fn live(seed: u64) {
 impl Bench {
     /// Puts an old copy of the ledger in its place, as an administrator does: nothing runs meanwhile, and repair follows.
     /// What it says of releases is left out: a partition that was asked for again since would be removed.
-    async fn restore(&mut self, copy: &[Entry]) {
-        let faults = std::mem::take(&mut self.controller.inside().fault_rate);
+    async fn restore(&mut self, copy: &[Entry], faults: u32) {
+        self.controller.set_fault_rate(0);
         for id in self.controller.ids() {
             self.controller.leave(&id);
         }
@@ -230,13 +230,13 @@ impl Bench {
         let changes: Vec<_> = old.map(|entry| Change::Put(Arc::new(entry.clone()))).collect();
         self.store.commit(&basis, &changes).await.unwrap();
         self.ledger().repair(&crate::setup::unknown).await.unwrap();
-        self.controller.inside().fault_rate = faults;
+        self.controller.set_fault_rate(faults);
     }
 }
 
 /// Faults stop and everybody is gone: after what may be under way is over, two repairs leave nothing.
 async fn finish(bench: &Bench, past: Past, seed: u64) {
-    bench.controller.inside().fault_rate = 0;
+    bench.controller.set_fault_rate(0);
     for id in bench.controller.ids() {
         bench.controller.leave(&id);
     }

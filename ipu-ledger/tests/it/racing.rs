@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::Topology;
 use ipu_ledger::{Answer, Entry, Life, Liveness, Pending, Released, Request, Timestamp};
+use ipu_testkit::{BlockChoice, Fault};
 
-use crate::fake::Fault;
 use crate::setup::{Bench, TestLedger, advance, all_dead, id, owner, request, state_of, unknown};
 
 fn bench() -> Bench {
@@ -16,7 +16,7 @@ fn bench() -> Bench {
 }
 
 fn disturbed(bench: &Bench) -> Vec<String> {
-    bench.controller.inside().disturbed.clone()
+    bench.controller.disturbed()
 }
 
 /// A ledger that granted `a`, whose workers have ended, and the request of its next attempt.
@@ -34,7 +34,9 @@ async fn used_once(bench: &Bench) -> (TestLedger, Request) {
 async fn a_repair_does_not_reset_a_partition_under_the_workers_of_an_owner_who_was_quicker() {
     let bench = bench();
     let (ledger, next) = used_once(&bench).await;
-    bench.controller.inside().script = vec![None, Some(Fault::Slow(Duration::from_secs(3)))];
+    bench
+        .controller
+        .script([None, Some(Fault::Slow(Duration::from_secs(3)))]);
     let other = bench.ledger();
     let repair = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(3)).await;
@@ -51,7 +53,9 @@ async fn a_repair_does_not_reset_a_partition_under_the_workers_of_an_owner_who_w
 async fn a_reset_without_an_answer_that_comes_late_does_not_come_under_workers() {
     let bench = bench();
     let (ledger, next) = used_once(&bench).await;
-    bench.controller.inside().script = vec![Some(Fault::Late(Duration::from_secs(15)))];
+    bench
+        .controller
+        .script([Some(Fault::Late(Duration::from_secs(15)))]);
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
     bench.controller.use_it(&id("a"));
     advance(40).await;
@@ -61,8 +65,10 @@ async fn a_reset_without_an_answer_that_comes_late_does_not_come_under_workers()
 #[tokio::test(start_paused = true)]
 async fn whoever_was_refused_while_an_earlier_create_is_not_settled_asks_ever_less_often() {
     let bench = bench();
-    bench.controller.inside().script = vec![Some(Fault::Late(Duration::from_secs(3600)))];
-    bench.controller.inside().hide_everything();
+    bench
+        .controller
+        .script([Some(Fault::Late(Duration::from_secs(3600)))]);
+    bench.controller.hide_everything();
     let ledger = bench.ledger();
     let mut unheard = |_: &ipu_ledger::Waiting| {};
     let wait = ledger.ensure_active(request("a", 4), &mut unheard);
@@ -73,14 +79,14 @@ async fn whoever_was_refused_while_an_earlier_create_is_not_settled_asks_ever_le
         "waiting",
         "it went back to the line"
     );
-    let calls = bench.controller.inside().calls.len();
+    let calls = bench.controller.calls().len();
     assert!(calls <= 10, "{calls} calls in a minute");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_request_does_not_take_the_block_that_is_kept_for_a_larger_one_ahead() {
     let bench = bench();
-    bench.controller.inside().lowest_first = true;
+    bench.controller.choose(BlockChoice::Lowest);
     let ledger = bench.ledger();
     for (name, size) in [("one", 8), ("two", 4), ("three", 4)] {
         ledger
@@ -134,7 +140,9 @@ async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
         let hour = Duration::from_secs(36_000 - put_back.load(Ordering::SeqCst));
         Timestamp::from_millis(0).plus(hour + clock().since(Timestamp::from_millis(0)))
     });
-    bench.controller.inside().script = vec![Some(Fault::Late(Duration::from_secs(1)))];
+    bench
+        .controller
+        .script([Some(Fault::Late(Duration::from_secs(1)))]);
     let crashed = bench.ledger();
     let ensure = tokio::time::timeout(Duration::from_millis(5), crashed.ensure(request("a", 4)));
     let _ = ensure.await;

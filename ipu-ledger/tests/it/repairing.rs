@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::Topology;
 use ipu_ledger::{Entry, Ledger, Life, Liveness, MemoryStore, Released, Request};
+use ipu_testkit::{FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 
-use crate::fake::FakeController;
 use crate::setup::{
     Bench, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown,
 };
@@ -188,7 +188,7 @@ async fn what_a_silent_controller_holds_is_kept() {
     let bench = bench();
     let ledger = bench.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.inside().down = true;
+    bench.controller.go_down();
     let report = ledger.repair(&all_live).await.unwrap();
     assert_eq!((report.done, report.silent.len()), (Vec::new(), 1));
     assert_eq!(state_of(&ledger, "a").await, "active");
@@ -197,7 +197,9 @@ async fn what_a_silent_controller_holds_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_intent_whose_driver_died_is_finished_by_repair() {
     let bench = bench();
-    bench.controller.inside().script = vec![Some(crate::fake::Fault::Slow(Duration::from_secs(1)))];
+    bench
+        .controller
+        .script([Some(Fault::Slow(Duration::from_secs(1)))]);
     let first = bench.ledger();
     let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
     assert!(crashed.await.is_err());
@@ -237,7 +239,7 @@ async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
         waiting.reason.message.contains("one: ") && waiting.reason.message.contains("two: "),
         "{waiting:?}"
     );
-    one.inside().down = true;
+    one.go_down();
     ledger.release(&id("b"), &owner("b")).await.unwrap();
     ledger.ensure_active(request("c", 4), &mut |_| {}).await.unwrap();
     assert_eq!(two.ids(), [id("c")]);

@@ -7,10 +7,9 @@ use ipu_core::{ControllerName, JobKey, PartitionId, Topology};
 use ipu_ledger::{
     Entry, EntryState, Ledger, LedgerOptions, Life, MemoryStore, Owner, PartitionSpec, Request, Timestamp,
 };
+use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
-
-use crate::fake::FakeController;
 
 pub(crate) type TestLedger = Ledger<FakeController, MemoryStore>;
 

@@ -9,9 +9,9 @@ use ipu_core::{FormatError, Topology};
 use ipu_ledger::{
     Change, Entry, EntryState, Ledger, LedgerStore, MemoryStore, Revision, Snapshot, SqliteStore, StoreError,
 };
+use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 
-use crate::fake::FakeController;
 use crate::setup::{Bench, id, name, options, owner, request};
 
 /// An entry as a ledger makes it.

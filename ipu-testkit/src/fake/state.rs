@@ -1,0 +1,293 @@
+//! What a fake controller has, and its moves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ipu_core::{
+    BestFit, ExclusionOwner, FirstFit, Inventory, IpuAddress, IpuPlace, Partition, PartitionId,
+    PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
+};
+use ipu_vipu_client::{CreatePartition, PartitionStatus, VipuError};
+use tokio::time::Instant;
+
+use super::{BlockChoice, Fault, FaultRates};
+use crate::random::Random;
+
+/// A call that changes something.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    Create(CreatePartition),
+    Reset(PartitionId),
+    Remove(PartitionId),
+}
+
+impl Call {
+    pub(super) const fn id(&self) -> &PartitionId {
+        match self {
+            Self::Create(request) => &request.id,
+            Self::Reset(id) | Self::Remove(id) => id,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) spec: PartitionSpec,
+    pub(super) state: PartitionState,
+    /// When the operation under way is over.
+    done: Instant,
+    /// What the operation under way leads to.
+    then: Option<PartitionState>,
+    /// Counts makes and resets, of all partitions of this controller.
+    pub(super) generation: u64,
+    /// Whether somebody was granted it since it was made or reset.
+    pub(super) used: bool,
+    /// Whether workers use it now.
+    pub(super) in_use: bool,
+}
+
+/// The state that all clones share.
+pub(super) struct State {
+    pub(super) inventory: Inventory,
+    pub(super) made: BTreeMap<PartitionId, Made>,
+    pub(super) late: Vec<(Instant, Call)>,
+    pub(super) script: Vec<Option<Fault>>,
+    pub(super) rates: FaultRates,
+    pub(super) random: Random,
+    pub(super) operation: Duration,
+    pub(super) down: bool,
+    pub(super) choice: BlockChoice,
+    pub(super) calls: Vec<String>,
+    pub(super) disturbed: Vec<String>,
+    pub(super) injected: BTreeMap<(&'static str, &'static str), u64>,
+    generation: u64,
+}
+
+impl State {
+    pub(super) fn new(inventory: Inventory, seed: u64) -> Self {
+        Self {
+            inventory,
+            made: BTreeMap::new(),
+            late: Vec::new(),
+            script: Vec::new(),
+            rates: FaultRates::none(),
+            random: Random::new(seed),
+            operation: Duration::from_millis(20),
+            down: false,
+            choice: BlockChoice::Tightest,
+            calls: Vec::new(),
+            disturbed: Vec::new(),
+            injected: BTreeMap::new(),
+            generation: 0,
+        }
+    }
+
+    /// What happens to the next call, of which `name` and whether it changes something are known.
+    pub(super) fn next_fault(&mut self, name: &'static str, changes: bool) -> Option<Fault> {
+        let fault = if changes && !self.script.is_empty() {
+            self.script.remove(0)
+        } else {
+            self.rates.draw(&mut self.random)
+        };
+        if let Some(fault) = fault {
+            *self.injected.entry((fault.label(), name)).or_default() += 1;
+        }
+        fault
+    }
+
+    /// Lets everything happen whose time has come, in the order of time.
+    pub(super) fn settle(&mut self) {
+        let now = Instant::now();
+        loop {
+            let late = self
+                .late
+                .iter()
+                .enumerate()
+                .map(|(at, (due, _))| (*due, at))
+                .min();
+            let over = self
+                .made
+                .iter()
+                .filter(|(_, made)| made.then.is_some())
+                .map(|(id, made)| (made.done, id))
+                .min();
+            match (late, over) {
+                (Some((due, at)), over) if due <= now && over.is_none_or(|(done, _)| due < done) => {
+                    let (_, call) = self.late.remove(at);
+                    let _ = self.take(&call, due);
+                }
+                (_, Some((done, id))) if done <= now => {
+                    let id = id.clone();
+                    self.complete(&id);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn complete(&mut self, id: &PartitionId) {
+        let Some(made) = self.made.get_mut(id) else {
+            return;
+        };
+        match made.then.take() {
+            Some(PartitionState::Removing) => self.forget(id),
+            Some(state) => made.state = state,
+            None => {}
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: &PartitionId) {
+        self.made.remove(id);
+        self.inventory
+            .vacate(id)
+            .expect("what was made has its place in the inventory");
+    }
+
+    /// Takes a call on at `now`.
+    pub(super) fn take(&mut self, call: &Call, now: Instant) -> Result<(), VipuError> {
+        match call {
+            Call::Create(request) => self.create(request, now),
+            Call::Reset(id) => self.reset(id, now),
+            Call::Remove(id) => self.remove(id, now),
+        }
+    }
+
+    pub(super) fn create(&mut self, request: &CreatePartition, now: Instant) -> Result<(), VipuError> {
+        if self.made.contains_key(&request.id) {
+            return Err(VipuError::AlreadyExists {
+                id: request.id.clone(),
+            });
+        }
+        let wanted =
+            PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
+        let pinned;
+        let policy: &dyn PlacementPolicy = if !request.ipus.is_empty() {
+            pinned = self.pinned(request)?;
+            &pinned
+        } else if self.choice == BlockChoice::Lowest {
+            &FirstFit
+        } else {
+            &BestFit
+        };
+        let no_room = |detail| VipuError::NoCapacity { detail };
+        match place(&self.inventory, &wanted, policy) {
+            Placement::Fits(block) => self
+                .inventory
+                .occupy(request.id.clone(), block)
+                .map_err(|error| no_room(error.to_string()))?,
+            Placement::Impossible(why) => return Err(no_room(why.to_string())),
+            other => return Err(no_room(format!("{other:?}"))),
+        }
+        self.generation += 1;
+        self.made.insert(
+            request.id.clone(),
+            Made {
+                spec: request.spec.clone(),
+                state: PartitionState::Creating,
+                done: now + self.operation,
+                then: Some(PartitionState::Active),
+                generation: self.generation,
+                used: false,
+                in_use: false,
+            },
+        );
+        Ok(())
+    }
+
+    fn pinned(&self, request: &CreatePartition) -> Result<Pinned, VipuError> {
+        let refused = || VipuError::Refused {
+            detail: "no such IPUs".into(),
+        };
+        let topology = self.inventory.topology();
+        let addresses = topology.clusters().iter().find_map(|cluster| {
+            let ipus = request.ipus.iter();
+            ipus.map(|at| topology.address(&cluster.id, *at))
+                .collect::<Option<Vec<_>>>()
+        });
+        Pinned::to(addresses.ok_or_else(refused)?).map_err(|_| refused())
+    }
+
+    pub(super) fn find(&mut self, id: &PartitionId) -> Result<&mut Made, VipuError> {
+        self.made
+            .get_mut(id)
+            .ok_or_else(|| VipuError::NotFound { id: id.clone() })
+    }
+
+    fn reset(&mut self, id: &PartitionId, now: Instant) -> Result<(), VipuError> {
+        let done = now + self.operation;
+        let generation = self.generation + 1;
+        let made = self.find(id)?;
+        if made.then.is_some() {
+            return Err(VipuError::Refused {
+                detail: "busy".into(),
+            });
+        }
+        made.state = PartitionState::Resetting;
+        made.then = Some(PartitionState::Active);
+        made.done = done;
+        made.generation = generation;
+        made.used = false;
+        let disturbs = std::mem::take(&mut made.in_use);
+        self.generation = generation;
+        if disturbs {
+            self.disturbed.push(format!("reset {id}"));
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &PartitionId, now: Instant) -> Result<(), VipuError> {
+        let done = now + self.operation;
+        let made = self.find(id)?;
+        if made.state == PartitionState::Removing {
+            return Ok(());
+        }
+        made.state = PartitionState::Removing;
+        made.then = Some(PartitionState::Removing);
+        made.done = done;
+        if std::mem::take(&mut made.in_use) {
+            self.disturbed.push(format!("remove {id}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn status(&mut self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
+        let state = self.find(id)?.state.clone();
+        Ok(PartitionStatus {
+            id: id.clone(),
+            state,
+            max_auto_resets: 0,
+            auto_resets: 0,
+            last_auto_reset: None,
+        })
+    }
+
+    pub(super) fn list(&self) -> Vec<Partition> {
+        let topology = self.inventory.topology();
+        let place = |at| topology.place(at).map(|(_, place): (_, IpuPlace)| place);
+        let listed = self.made.iter().map(|(id, made)| Partition {
+            id: id.clone(),
+            spec: made.spec.clone(),
+            cluster: None,
+            ipus: self.addresses(id).into_iter().filter_map(place).collect(),
+            state: made.state.clone(),
+        });
+        listed.collect()
+    }
+
+    pub(super) fn addresses(&self, id: &PartitionId) -> Vec<IpuAddress> {
+        let block = self.inventory.block_of(id);
+        block.map_or_else(Vec::new, |block| block.addresses().collect())
+    }
+
+    /// Excludes all IPUs without any listing showing it.
+    pub(super) fn hide_everything(&mut self) {
+        let topology = self.inventory.topology();
+        let all: Vec<_> = (0..topology.link_domains())
+            .flat_map(|link_domain| (0..64).map(move |ipu| IpuAddress { link_domain, ipu }))
+            .filter(|at| topology.contains(*at))
+            .collect();
+        self.inventory
+            .exclude(&ExclusionOwner::health(), all)
+            .expect("the IPUs of a topology are in its inventory");
+    }
+}

@@ -1,0 +1,4 @@
+//! The test kit, tested.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod fake;
