@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 7] = [
     &["ipu-core"],
     &["ipu-vipu-client"],
     &["ipu-ledger"],
-    &["ipu-k8s", "ipu-testkit"],
+    &["ipu-k8s", "ipu-slurm", "ipu-testkit"],
     &["ipuctl", "vipu-sim"],
     &["ipu-bench", "ipu-fuzz"],
     &["xtask"],

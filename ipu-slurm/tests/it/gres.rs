@@ -1,0 +1,235 @@
+//! What Slurm was seen to write, and what is read and printed back.
+
+use ipu_slurm::{Counting, Gres, GresList, Indices, Tres, TresList};
+use proptest::prelude::*;
+
+#[track_caller]
+fn read(text: &str) -> Gres {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[track_caller]
+fn refused(text: &str) -> String {
+    text.parse::<GresList>().expect_err("it is refused").to_string()
+}
+
+#[test]
+fn what_slurm_was_seen_to_write_is_understood() {
+    // Text, type, count: `--gres` of users, `Gres=` of nodes, `GRES=`, `JOB_GRES=` and `TresPerNode=` of scontrol,
+    // `gres_detail` of squeue, on Slurm 22.05 and 24.11; and the guide's own (seed 004 §8.3).
+    for (text, kind, count) in [
+        ("vipu", None, 1),
+        ("vipu:2", None, 2),
+        ("vipu:16", None, 16),
+        ("vipu:16:1", Some("16"), 1),
+        ("vipu:3:1", Some("3"), 1),
+        ("vipu:2:9", Some("2"), 9),
+        ("vipu:big:1", Some("big"), 1),
+        ("vipu:1:16", Some("1"), 16),
+        ("vipu:2:8", Some("2"), 8),
+        ("vipu:4:4", Some("4"), 4),
+        ("vipu:2:3", Some("2"), 3),
+        ("gres:vipu:2", None, 2),
+        ("gres:vipu:2:1", Some("2"), 1),
+        ("gres:vipu:2:3", Some("2"), 3),
+        ("gres/vipu:2", None, 2),
+        ("gres/vipu:2:3", Some("2"), 3),
+        ("vipu:2(CNT:3)", Some("2"), 3),
+        ("vipu:1(CNT:1)", Some("1"), 1),
+        ("vipu:4(CNT:2)", Some("4"), 2),
+        ("vipu:1(CNT:16)", Some("1"), 16),
+        ("vipu:16(CNT:1)", Some("16"), 1),
+        ("vipu:pod64(CNT:0)", Some("pod64"), 0),
+        ("vipu:pod64:48", Some("pod64"), 48),
+        ("vipu:pod64:64", Some("pod64"), 64),
+        ("ipu:4", None, 4),
+        ("gres/ipu:pod16:4", Some("pod16"), 4),
+        ("gres:ipu:4", None, 4),
+    ] {
+        let gres = read(text);
+        assert_eq!((gres.kind(), gres.count()), (kind, count), "{text}");
+        assert_eq!(gres.counting(), Counting::Consumed, "{text}");
+        assert!(gres.indices().is_none() && gres.sockets().is_none(), "{text}");
+        assert_eq!(read(&gres.to_string()), gres, "{text}");
+    }
+}
+
+#[test]
+fn the_plugins_resource_is_not_consumed() {
+    let gres = read("vipu:pod64:no_consume:64");
+    assert_eq!(
+        (gres.name(), gres.kind(), gres.count()),
+        ("vipu", Some("pod64"), 64)
+    );
+    assert_eq!(gres.counting(), Counting::NotConsumed);
+    assert_eq!(gres.to_string(), "vipu:pod64:no_consume:64");
+    assert_eq!(read("vipu:no_consume:2").to_string(), "vipu:no_consume:2");
+}
+
+#[test]
+fn a_number_behind_the_name_is_a_count_and_a_word_is_a_type() {
+    assert_eq!((read("vipu:2k").kind(), read("vipu:2k").count()), (None, 2048));
+    assert_eq!(read("vipu:pod16").kind(), Some("pod16"));
+    assert_eq!(read("vipu:pod16").count(), 1);
+    assert_eq!(read("gpu:2g.10gb").kind(), Some("2g.10gb"));
+    assert_eq!(read("vipu:4M").count(), 4 << 20);
+    assert_eq!(read("vipu:4:1P").count(), 1 << 50);
+}
+
+#[test]
+fn indices_and_sockets_are_read_from_parentheses() {
+    let gres = read("gpu:a100:5(IDX:0-3,8)");
+    let indices = gres.indices().unwrap();
+    assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 8]);
+    assert_eq!(indices.len(), 5);
+    assert!(indices.contains(8) && !indices.contains(4));
+    assert_eq!(read("gpu:2(S:0-1)").sockets().unwrap().to_string(), "0-1");
+    assert_eq!(read("gpu:2(S:0-1)").count(), 2);
+    assert!(read("gpu:0(IDX:N/A)").indices().unwrap().is_empty());
+    assert_eq!(read("gpu:2(IDX:1,0)(S:1)").to_string(), "gpu:2(IDX:0-1)(S:1)");
+}
+
+#[test]
+fn a_list_is_split_at_commas_outside_of_parentheses() {
+    let list: GresList = "--gres=vipu:1,vipu:4,gpu:a:3(IDX:0-1,7),nic".parse().unwrap();
+    let counts: Vec<u64> = list.items().iter().map(Gres::count).collect();
+    assert_eq!(counts, [1, 4, 3, 1]);
+    assert_eq!(list.named("vipu").count(), 2);
+    for none in ["", "(null)", "--gres="] {
+        assert_eq!(none.parse::<GresList>().unwrap(), GresList::default());
+    }
+    assert_eq!(GresList::default().to_string(), "(null)");
+}
+
+#[test]
+fn trackable_resources_are_told_apart() {
+    let list: TresList = "cpu=1,mem=2.50G,node=1,billing=1,gres/vipu=4,gres/vipu:pod16=4"
+        .parse()
+        .unwrap();
+    let gres: Vec<String> = list.gres().map(ToString::to_string).collect();
+    assert_eq!(gres, ["vipu:4", "vipu:pod16:4"]);
+    assert!(
+        matches!(&list.items()[1], Tres::Other { name, value } if (name.as_str(), value.as_str()) == ("mem", "2.50G"))
+    );
+    assert_eq!(
+        list.to_string(),
+        "cpu=1,mem=2.50G,node=1,billing=1,gres/vipu=4,gres/vipu:pod16=4"
+    );
+    for wrong in [
+        "cpu",
+        "cpu=",
+        "=1",
+        "gres/vipu=x",
+        "gres/=1",
+        "gres/vipu:=1",
+        "a b=1",
+    ] {
+        assert!(wrong.parse::<TresList>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn what_is_refused_says_where_why_and_what_to_write() {
+    assert_eq!(
+        refused("vipu:::"),
+        "\"vipu:::\", character 6 (\"\"): a part between colons is empty; write name, name:count or name:type:count"
+    );
+    for (text, position) in [
+        ("vipu,,gpu", 6),
+        ("4", 1),
+        ("gres:4", 6),
+        ("gres", 1),
+        ("vipu:2:three", 8),
+        ("vipu:a:b:3", 8),
+        ("vipu:pö", 7),
+        ("vipu(CNT:x)", 10),
+        ("vipu(IDX:3-1)", 10),
+        ("vipu(IDX:1", 6),
+        ("vipu(IDX:1)x", 12),
+        ("vipu(IDX:1)(IDX:2)", 13),
+        ("vipu(1/8)", 6),
+        ("vipu:99999999999999999999", 6),
+        ("vipu:16384P", 6),
+        ("vipu:no_consume:no_consume:2", 6),
+    ] {
+        let error = text.parse::<GresList>().unwrap_err();
+        assert_eq!(error.position, position, "{text}: {error}");
+        assert!(!error.rule.is_empty() && !error.fix.is_empty());
+    }
+}
+
+#[test]
+fn an_error_shows_a_bounded_part_of_a_long_text() {
+    let long = format!("vipu:{}:1", "ä".repeat(10_000));
+    assert!(refused(&long).len() < 500, "{}", refused(&long).len());
+}
+
+#[test]
+fn a_count_becomes_a_partition_size_only_if_it_is_a_power_of_two() {
+    assert_eq!(read("ipu:4").ipus().unwrap().get(), 4);
+    for text in ["ipu:3", "ipu:0", "ipu:128K", "ipu:4G"] {
+        assert!(read(text).ipus().is_err(), "{text}");
+    }
+}
+
+fn indices() -> impl Strategy<Value = Indices> {
+    prop_oneof![
+        proptest::collection::vec(0_u32..40, 0..6),
+        proptest::collection::vec(any::<u32>(), 0..3)
+    ]
+    .prop_map(|indices| indices.into_iter().collect())
+}
+
+fn gres() -> impl Strategy<Value = Gres> {
+    let name = "[a-fh-z][a-zA-Z0-9_.-]{0,8}";
+    let kind = proptest::option::of("[a-mo-zA-Z0-9][a-zA-Z0-9_.-]{0,8}");
+    let count = prop_oneof![0_u64..70, any::<u64>()];
+    let details = (proptest::option::of(indices()), proptest::option::of(indices()));
+    (name, kind, count, details, any::<bool>()).prop_map(
+        |(name, kind, count, (indices, sockets), consumed)| {
+            let mut gres = Gres::new(&name, kind.as_deref(), count).expect("both are plain words");
+            if let Some(indices) = indices {
+                gres = gres.with_indices(indices);
+            }
+            if let Some(sockets) = sockets {
+                gres = gres.with_sockets(sockets);
+            }
+            if !consumed {
+                gres = gres.with_counting(Counting::NotConsumed);
+            }
+            gres
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_as_what_it_was(gres in gres()) {
+        prop_assert_eq!(gres.to_string().parse::<Gres>(), Ok(gres.clone()));
+        for prefix in ["gres:", "gres/"] {
+            prop_assert_eq!(format!("{prefix}{gres}").parse::<Gres>(), Ok(gres.clone()));
+        }
+    }
+
+    #[test]
+    fn a_list_prints_and_reads_as_itself(items in proptest::collection::vec(gres(), 0..5)) {
+        let list: GresList = items.into_iter().collect();
+        prop_assert_eq!(list.to_string().parse::<GresList>(), Ok(list));
+    }
+
+    #[test]
+    fn a_set_of_indices_holds_what_went_in(listed in proptest::collection::btree_set(0_u32..100, 0..20)) {
+        let indices: Indices = listed.iter().copied().collect();
+        prop_assert_eq!(indices.iter().collect::<Vec<_>>(), listed.iter().copied().collect::<Vec<_>>());
+        prop_assert_eq!(indices.len(), listed.len() as u64);
+        prop_assert_eq!(indices.to_string().parse::<Indices>(), Ok(indices));
+    }
+
+    #[test]
+    fn texts_near_to_real_ones_read_and_print_the_same_or_are_refused_with_words(text in "(gres[:/])?[a-z]{1,4}(:[a-z0-9]{0,3}){0,3}(\\([A-Z]{0,3}:?[0-9,-]{0,6}\\)){0,2}") {
+        match text.parse::<Gres>() {
+            Ok(gres) => prop_assert_eq!(gres.to_string().parse::<Gres>(), Ok(gres)),
+            Err(error) => prop_assert!(error.position >= 1 && error.position <= text.len() + 1, "{}", error),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the Slurm adapter.
+
+mod gres;
