@@ -10,6 +10,8 @@
 //! 5. [`wait_active`] polls until it can be used; [`VipuController::ipuof_config`] says how to reach its devices.
 //! 6. [`ensure_absent`] gives it back and polls until the controller does not know it any more.
 //!
+//! Without a connection, `Question` and `Answer` tell what to send and what an answer means, for a transport of one's own.
+//!
 //! Several controllers make a [`ControllerPool`], which keeps their [`Health`]. Every failure is a [`VipuError`], which says
 //! whether trying again can help and whether the operation may have been done all the same.
 //!
@@ -59,6 +61,8 @@ mod limits;
 mod options;
 mod pool;
 #[cfg(any(feature = "grpc", feature = "rest"))]
+mod question;
+#[cfg(any(feature = "grpc", feature = "rest"))]
 mod reply;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod request;
@@ -87,6 +91,10 @@ pub use options::{
     ACCESS_KEY_HEADER, ClientIdentity, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
 pub use pool::{ControllerPool, Health, Listing, Member};
+#[cfg(feature = "rest")]
+pub use question::HttpQuestion;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+pub use question::{Answer, Question};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
 pub use retry::{RetryOptions, Retrying};

@@ -1,8 +1,8 @@
 //! The REST face of the same API, as `vipu-sim` and JSON gateways serve it: proto3 canonical JSON over HTTP.
 //! `request` and `reply` are pure; this file only carries bytes.
 
-mod reply;
-mod request;
+pub(crate) mod reply;
+pub(crate) mod request;
 
 use core::fmt;
 use core::time::Duration;
