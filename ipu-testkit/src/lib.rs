@@ -1,6 +1,7 @@
 //! What proves a placement policy, a ledger store or a controller transport, also one that is not ours.
 
 mod fake;
+mod planner;
 mod random;
 mod reference;
 pub mod strategies;
@@ -8,6 +9,10 @@ pub mod strategies;
 mod suite;
 
 pub use fake::{BlockChoice, FakeController, Fault};
+pub use planner::{
+    Fate, Happening, Hit, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty, PlannerReport, Room,
+    Trespass, Who, check_planner, job_from_words, raw_job_from_words, try_check_planner,
+};
 pub use random::Random;
 pub use reference::ReferenceInventory;
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

@@ -1,10 +1,17 @@
-//! proptest strategies: random topologies, what is done to inventories, requests for partitions, ledgers.
+//! proptest strategies: random topologies, what is done to inventories, requests for partitions, ledgers, jobs, observations.
 //!
 //! What is random is always legal hardware and always possible history: everything is reached by public functions of
-//! `ipu-core`. Values shrink towards one link domain with little in it.
+//! `ipu-core`. Values shrink towards one link domain with little in it. Manifests and observations are the exception:
+//! people write, and adapters report, what is impossible.
 
 mod inventory;
+mod job;
+mod observation;
 mod topology;
 
 pub use inventory::{InventoryChange, Operation, Situation, operations, situations};
+pub use job::{any_manifests, job_words, jobs, plausible_manifests, raw_jobs};
+pub use observation::{
+    consistent_observations, exits, instance_facts, observations, partition_facts, process_facts, statuses,
+};
 pub use topology::{topologies, wide_topologies};

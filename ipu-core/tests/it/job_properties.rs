@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use ipu_core::{CleanPodPolicy, IpuCount, JobSpec, Limits, RawJob, RestartPolicy, Shape};
+use ipu_testkit::strategies::{any_manifests, plausible_manifests};
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_accepted_as_runnable_or_refused_with_reasons(raw in raw_job(any_value), order in 0_u32..=16) {
+    fn whatever_is_written_is_accepted_as_runnable_or_refused_with_reasons(raw in any_manifests(), order in 0_u32..=16) {
         check(&raw, IpuCount::from_order(order).unwrap())?;
     }
 
     #[test]
-    fn plausible_jobs_are_accepted_as_runnable_or_refused_with_reasons(raw in raw_job(likely_value), order in 0_u32..=16) {
+    fn plausible_jobs_are_accepted_as_runnable_or_refused_with_reasons(raw in plausible_manifests(), order in 0_u32..=16) {
         check(&raw, IpuCount::from_order(order).unwrap())?;
     }
 }
@@ -104,124 +105,4 @@ fn names_fit(job: &JobSpec) -> Result<(), TestCaseError> {
         );
     }
     Ok(())
-}
-
-/// A job as JSON: some of the fields, each with one of the values that `value` makes for its kind.
-fn raw_job<S: Strategy<Value = Value>>(value: fn(Kind) -> S) -> impl Strategy<Value = Value> {
-    let object = |fields: &[(&'static str, Kind)]| {
-        let fields: Vec<_> = fields
-            .iter()
-            .map(|(name, kind)| (Just(*name), prop::option::weighted(0.7, value(*kind))))
-            .collect();
-        fields.prop_map(|fields| {
-            let given = fields
-                .into_iter()
-                .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-            Value::Object(given.collect::<Map<_, _>>())
-        })
-    };
-    let part = |fields: &[(&'static str, Kind)]| prop::option::of(object(fields));
-    let metadata = object(&[("namespace", Kind::Name), ("generateName", Kind::Name)]);
-    let key = (value(Kind::Name), value(Kind::Name));
-    let spec = object(&[
-        ("jobInstances", Kind::Count),
-        ("workersPerJobInstance", Kind::Few),
-        ("workerPerJobInstance", Kind::Few),
-        ("modelReplicasPerWorker", Kind::Few),
-        ("modelReplicas", Kind::Few),
-        ("ipusPerModelReplica", Kind::Few),
-        ("cleanPodPolicy", Kind::Policy),
-        ("ttlSecondsAfterFinished", Kind::Count),
-        ("activeDeadlineSeconds", Kind::Count),
-        ("startDeadlineSeconds", Kind::Count),
-        ("priority", Kind::Count),
-        ("account", Kind::Name),
-        ("suspend", Kind::Flag),
-        ("reconfigurable", Kind::Flag),
-    ]);
-    let parts = (
-        part(&[("ttl", Kind::Count)]),
-        part(&[("command", Kind::Words)]),
-        part(&[
-            ("type", Kind::Restart),
-            ("backOffLimit", Kind::Count),
-            ("exitCodes", Kind::Codes),
-        ]),
-        part(&[("replicas", Kind::Few)]),
-        prop::option::weighted(0.9, value(Kind::Count)),
-    );
-    (metadata, key, spec, parts).prop_map(|(mut metadata, (name, uid), mut spec, parts)| {
-        metadata["name"] = name;
-        metadata["uid"] = uid;
-        let (interactive, launcher, restart, workers, ipus) = parts;
-        for (field, part) in [
-            ("interactive", interactive),
-            ("launcher", launcher),
-            ("restartPolicy", restart),
-            ("workers", workers),
-            ("ipusPerJobInstance", ipus),
-        ] {
-            if let Some(part) = part {
-                spec[field] = part;
-            }
-        }
-        json!({"metadata": metadata, "spec": spec})
-    })
-}
-
-/// What a field is meant to hold.
-#[derive(Clone, Copy)]
-enum Kind {
-    Name,
-    Count,
-    /// A small count: of workers and replicas, which must go together with one another and with the IPUs.
-    Few,
-    Policy,
-    Restart,
-    Codes,
-    Flag,
-    Words,
-}
-
-fn likely_value(kind: Kind) -> BoxedStrategy<Value> {
-    let texts = |texts: &'static [&'static str]| prop::sample::select(texts).prop_map(Value::from).boxed();
-    match kind {
-        Kind::Name => "[a-z][a-z0-9-]{0,50}".prop_map(Value::from).boxed(),
-        Kind::Count => power_of_two(0..8),
-        Kind::Few => power_of_two(0..2),
-        Kind::Policy => texts(&["None", "Workers", "All"]),
-        Kind::Restart => texts(&["Always", "OnFailure", "Never", "ExitCode"]),
-        Kind::Codes => texts(&["1", "128-255,42", "1-300", "9-3"]),
-        Kind::Flag => any::<bool>().prop_map(Value::from).boxed(),
-        Kind::Words => prop::collection::vec("[a-z]{1,6}", 1..3)
-            .prop_map(Value::from)
-            .boxed(),
-    }
-}
-
-fn power_of_two(order: std::ops::Range<u32>) -> BoxedStrategy<Value> {
-    let written = |(order, text): (u32, bool)| {
-        let count = 1_u32 << order;
-        if text {
-            count.to_string().into()
-        } else {
-            count.into()
-        }
-    };
-    (order, any::<bool>()).prop_map(written).boxed()
-}
-
-fn any_value(kind: Kind) -> BoxedStrategy<Value> {
-    prop_oneof![
-        4 => likely_value(kind),
-        1 => any::<i64>().prop_map(Value::from),
-        1 => any::<u64>().prop_map(Value::from),
-        1 => any::<f64>().prop_map(Value::from),
-        1 => any::<bool>().prop_map(Value::from),
-        1 => "\\PC{0,70}".prop_map(Value::from),
-        1 => prop::sample::select(&[0_i64, -1, 3, 65_536, 65_537, 4_294_967_295, 4_294_967_296, i64::MAX, i64::MIN][..]).prop_map(Value::from),
-        1 => Just(Value::Null),
-        1 => prop::collection::vec("\\PC{0,4}", 0..3).prop_map(Value::from),
-    ]
-    .boxed()
 }

@@ -2,33 +2,34 @@
 
 use ipu_core::{BrokenPlan, Effect, JobPhase, Outcome, PartitionFacts, Plan, ProcessPhase, check_plan};
 
-use super::job::job;
-use super::world::{Who, World};
+use ipu_testkit::{JobWorld, Who};
+
+use super::{pass, plan_of};
 
 /// A world in which the job of `words` has come to rest after `events`.
-fn world(words: &str, events: impl FnOnce(&mut World)) -> World {
-    let mut world = World::new(job(words.split_whitespace()).unwrap());
+fn world(words: &str, events: impl FnOnce(&mut JobWorld)) -> JobWorld {
+    let mut world = JobWorld::new(words.split_whitespace()).unwrap();
     rest(&mut world);
     events(&mut world);
     world
 }
 
-fn rest(world: &mut World) {
+fn rest(world: &mut JobWorld) {
     for _ in 0..20 {
-        let _ = world.pass();
+        let _ = pass(world);
         world.progress();
     }
 }
 
 #[track_caller]
-fn found(world: &World, spoil: impl FnOnce(&mut Plan), expected: impl Fn(&BrokenPlan) -> bool) {
-    let mut plan = world.plan();
+fn found(world: &JobWorld, spoil: impl FnOnce(&mut Plan), expected: impl Fn(&BrokenPlan) -> bool) {
+    let mut plan = plan_of(world);
     spoil(&mut plan);
     let broken = check_plan(&world.job, &world.seen, &plan);
     assert!(broken.iter().any(expected), "{broken:?}\n{plan:#?}");
 }
 
-fn start(world: &World, instance: u32, worker: u32, attempt: u32) -> Effect {
+fn start(world: &JobWorld, instance: u32, worker: u32, attempt: u32) -> Effect {
     Effect::StartWorker {
         instance,
         worker,
@@ -37,7 +38,7 @@ fn start(world: &World, instance: u32, worker: u32, attempt: u32) -> Effect {
     }
 }
 
-fn launch(world: &World) -> Effect {
+fn launch(world: &JobWorld) -> Effect {
     Effect::StartLauncher {
         instance: 0,
         attempt: 0,
@@ -45,7 +46,7 @@ fn launch(world: &World) -> Effect {
     }
 }
 
-fn release(world: &World) -> Effect {
+fn release(world: &JobWorld) -> Effect {
     Effect::ReleasePartition {
         instance: 0,
         partition: world.job.partition_id(0),
@@ -78,7 +79,7 @@ fn a_process_is_not_started_twice_nor_without_partition_nor_for_another_attempt(
         |plan| plan.effects.push(newer),
         |broken| matches!(broken, BrokenPlan::WrongAttempt { attempt: 0, .. }),
     );
-    let fresh = World::new(job(["workers=1"]).unwrap());
+    let fresh = JobWorld::new(["workers=1"]).unwrap();
     let early = start(&fresh, 0, 0, 0);
     found(
         &fresh,
@@ -109,7 +110,7 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
     );
     let ending = world("workers=2 restart=OnFailure", |world| {
         world.exits(0, Who::Worker(1), 1);
-        let _ = world.pass();
+        let _ = pass(world);
         world.process(0, Who::Worker(0)).unwrap().phase = ProcessPhase::Stopping;
         if let PartitionFacts::Active { attempt, .. } = &mut world.instance(0).partition {
             *attempt = 1;
@@ -191,7 +192,7 @@ fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
         |plan| plan.effects.push(Effect::Finalize),
         |broken| *broken == BrokenPlan::FinalizedEarly,
     );
-    let mut gone = World::new(job([]).unwrap());
+    let mut gone = JobWorld::new([""; 0]).unwrap();
     gone.seen.deleted = true;
     found(
         &gone,
@@ -203,8 +204,8 @@ fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
 #[test]
 fn surplus_instances_go_highest_first_and_processes_before_partitions() {
     let shrinking = world("instances=3", |world| {
-        world.job = job(["instances=0"]).unwrap();
-        let _ = world.pass();
+        world.change(["instances=0"]).unwrap();
+        let _ = pass(world);
     });
     found(
         &shrinking,

@@ -1,0 +1,65 @@
+//! What the cases of a planner covered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipu_core::{Effect, JobSpec, Observation, Plan};
+
+/// What the cases covered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlannerReport {
+    /// Random observations that were answered.
+    pub observations: u64,
+    /// Lives that began in a random state.
+    pub states: u64,
+    /// Lives that began with a new job.
+    pub lives: u64,
+    /// Plans that were made.
+    pub plans: u64,
+    /// How often each effect was planned, by its name.
+    pub effects: BTreeMap<&'static str, u64>,
+}
+
+impl PlannerReport {
+    pub(super) fn note(&mut self, _job: &JobSpec, _seen: &Observation, plan: &Plan) {
+        self.plans += 1;
+        for effect in &plan.effects {
+            *self.effects.entry(name(effect)).or_default() += 1;
+        }
+    }
+}
+
+impl fmt::Display for PlannerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            observations,
+            states,
+            lives,
+            plans,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "{plans} plans: {observations} observations, {states} lives from any state, {lives} lives of new jobs"
+        )?;
+        for (effect, count) in &self.effects {
+            writeln!(f, "{effect}: {count}")?;
+        }
+        Ok(())
+    }
+}
+
+const fn name(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::EnsurePartition { .. } => "EnsurePartition",
+        Effect::ResetPartition { .. } => "ResetPartition",
+        Effect::StartWorker { .. } => "StartWorker",
+        Effect::StartLauncher { .. } => "StartLauncher",
+        Effect::StopWorker { .. } => "StopWorker",
+        Effect::StopLauncher { .. } => "StopLauncher",
+        Effect::ReleasePartition { .. } => "ReleasePartition",
+        Effect::Finalize => "Finalize",
+        _ => "another effect",
+    }
+}

@@ -1,0 +1,379 @@
+//! The random cases, and the smallest of those that fail.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use ipu_core::{
+    BrokenPlan, CleanPodPolicy, Exit, JobPhase, JobSpec, Observation, PartitionFacts, Plan, RestartPolicy,
+    Shape, check_plan,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+use super::PlannerOptions;
+use super::failure::{PlannerFailure, PlannerProperty};
+use super::happening::{Fate, Happening, Hit, happenings};
+use super::report::PlannerReport;
+use super::world::{JobWorld, Room, Trespass, Who};
+use crate::strategies::{consistent_observations, job_words, observations};
+
+/// How many random observations for each life: they are that much cheaper.
+const OBSERVATIONS: u32 = 5;
+/// How often a failing case is made smaller at most: enough for the dozen events and words that a case has, few enough
+/// that a planner that never comes to rest is reported within seconds.
+const SHRINKS: u32 = 400;
+/// After how many passes a job that has not come to rest never will: three times of what the longest of a million took.
+const PASSES: u32 = 500;
+/// After how many passes without anything happening plans must have stopped changing things: everything is stopped,
+/// forgotten and released in less than ten.
+const STILL_PASSES: u32 = 40;
+
+/// Something that happens in a life.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Pass,
+    /// A pass whose first effects are applied, and nothing recorded.
+    CrashAfter(usize),
+    Happening(Happening),
+}
+
+/// A planner and what was tried of it.
+pub(super) struct Run<'a, P> {
+    planner: &'a P,
+    report: RefCell<PlannerReport>,
+}
+
+type Checked<T> = Result<T, Box<PlannerFailure>>;
+
+impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> Run<'a, P> {
+    pub(super) fn new(planner: &'a P) -> Self {
+        Self {
+            planner,
+            report: RefCell::default(),
+        }
+    }
+
+    pub(super) fn all(self, options: PlannerOptions) -> Checked<PlannerReport> {
+        let PlannerOptions { cases, seed } = options;
+        let many = cases.saturating_mul(OBSERVATIONS);
+        search(many, seed, &(job_words(), observations()), |(words, seen)| {
+            self.report.borrow_mut().observations += 1;
+            let mut world = world(words);
+            world.seen = seen;
+            self.plan(&world).map(drop)
+        })?;
+        search(
+            cases,
+            seed,
+            &(job_words(), consistent_observations()),
+            |(words, seen)| {
+                self.report.borrow_mut().states += 1;
+                self.life_from(words, seen)
+            },
+        )?;
+        search(
+            cases,
+            seed,
+            &(job_words(), vec(events(), 0..60)),
+            |(words, events)| {
+                self.report.borrow_mut().lives += 1;
+                self.life(words, &events)
+            },
+        )?;
+        Ok(self.report.into_inner())
+    }
+
+    /// One answer, checked.
+    fn plan(&self, world: &JobWorld) -> Checked<Plan> {
+        let (job, seen) = (&world.job, &world.seen);
+        let ask = || catch_unwind(AssertUnwindSafe(|| (self.planner)(job, seen)));
+        let plan = ask().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            failure(world, PlannerProperty::Total, text.unwrap_or_default())
+        })?;
+        if ask().ok().as_ref() != Some(&plan) {
+            return Err(failure(world, PlannerProperty::Deterministic, String::new()));
+        }
+        let broken = check_plan(job, seen, &plan);
+        if !broken.is_empty() {
+            let mut failure = failure(world, PlannerProperty::Sound, String::new());
+            failure.broken = broken;
+            return Err(failure);
+        }
+        self.report.borrow_mut().note(job, seen, &plan);
+        Ok(plan)
+    }
+
+    fn pass(&self, world: &mut JobWorld) -> Checked<Plan> {
+        let plan = self.plan(world)?;
+        let before = world.clone();
+        world.pass(&plan).map_err(|trespass| shared(&before, &trespass))?;
+        Ok(plan)
+    }
+
+    /// A life that begins in any state.
+    fn life_from(&self, words: Vec<String>, seen: Observation) -> Checked<()> {
+        let mut world = world(words);
+        change(&mut world, "suspend=no");
+        world.seen = seen;
+        self.becomes_still(&world)?;
+        if !world.seen.deleted {
+            self.comes_to_rest(&mut world)?;
+            self.holds_what_its_policy_says(&mut world)?;
+        }
+        self.lets_go(&mut world)
+    }
+
+    /// The life of a new job; a failure tells its story.
+    fn life(&self, words: Vec<String>, events: &[Event]) -> Checked<()> {
+        let mut story = vec![format!("job {}", words.join(" "))];
+        self.live(world(words), events, &mut story)
+            .map_err(|mut failure| {
+                failure.story = Some(story);
+                failure
+            })
+    }
+
+    fn live(&self, mut world: JobWorld, events: &[Event], story: &mut Vec<String>) -> Checked<()> {
+        for event in events {
+            story.push(event.to_string());
+            match event {
+                Event::Pass => drop(self.pass(&mut world)?),
+                Event::CrashAfter(applied) => {
+                    let plan = self.plan(&world)?;
+                    for effect in plan.effects.iter().take(*applied) {
+                        let done = world.apply(effect);
+                        done.map_err(|trespass| shared(&world, &trespass))?;
+                    }
+                }
+                Event::Happening(happening) => happen(&mut world, happening),
+            }
+        }
+        self.becomes_still(&world)?;
+        story.extend(["change suspend=no", "room", "settle"].map(String::from));
+        change(&mut world, "suspend=no");
+        world.room = Room::Free;
+        let phase = self.comes_to_rest(&mut world)?;
+        if !phase.is_finished() && ends_by_itself(&world) {
+            story.extend(everything_succeeds(&mut world));
+            story.push("settle".into());
+            if !self.comes_to_rest(&mut world)?.is_finished() {
+                return Err(failure(&world, PlannerProperty::Finishes, String::new()));
+            }
+        }
+        self.holds_what_its_policy_says(&mut world)?;
+        story.extend(["delete", "settle"].map(String::from));
+        self.lets_go(&mut world)
+    }
+
+    /// Passes with nothing else happening come to one that changes nothing.
+    fn becomes_still(&self, world: &JobWorld) -> Checked<()> {
+        let mut world = world.clone();
+        let mut last = None;
+        for _ in 0..STILL_PASSES {
+            let before = world.seen.clone();
+            let plan = self.pass(&mut world)?;
+            if world.finalized || (before == world.seen && last.as_ref() == Some(&plan)) {
+                return Ok(());
+            }
+            last = Some(plan);
+        }
+        Err(failure(&world, PlannerProperty::FixedPoint, String::new()))
+    }
+
+    /// Passes, with everything under way coming to its end and time passing when nothing else does, until only an event
+    /// could change anything: then the job runs, or is over.
+    fn comes_to_rest(&self, world: &mut JobWorld) -> Checked<JobPhase> {
+        let mut quiet = 0;
+        for _ in 0..PASSES {
+            let before = world.seen.clone();
+            let plan = self.pass(world)?;
+            world.progress();
+            let moved = before != world.seen;
+            // Time that only ends what runs is left alone: the job has come to rest.
+            let rests = plan.status.phase == JobPhase::Running || plan.status.phase.is_finished();
+            if world.finalized || (quiet == 3 && rests && plan.effects.is_empty()) {
+                return Ok(plan.status.phase);
+            }
+            quiet = if moved { 0 } else { quiet + 1 };
+            if moved || rests {
+                continue;
+            }
+            match plan.wake {
+                Some(wake) => world.after(wake),
+                None if quiet > 3 => break,
+                None => {}
+            }
+        }
+        let why = world.seen.status.message.clone();
+        Err(failure(world, PlannerProperty::ComesToRest, why))
+    }
+
+    fn holds_what_its_policy_says(&self, world: &mut JobWorld) -> Checked<()> {
+        let wrong = |world: &JobWorld, what: &str| {
+            Err(failure(
+                world,
+                PlannerProperty::HoldsWhatItsPolicySays,
+                what.into(),
+            ))
+        };
+        let finished = world.seen.status.phase.is_finished();
+        for facts in &world.seen.instances {
+            let nothing = facts.partition == PartitionFacts::Absent
+                && facts.workers.is_empty()
+                && facts.launcher.is_none();
+            if facts.index >= world.job.instances() && !nothing {
+                return wrong(world, "a surplus instance has something");
+            }
+            if finished && world.job.clean_pod_policy() == CleanPodPolicy::All && !nothing {
+                return wrong(world, "policy All leaves something");
+            }
+            if finished
+                && world.job.clean_pod_policy() == CleanPodPolicy::Workers
+                && !facts.workers.is_empty()
+            {
+                return wrong(world, "policy Workers leaves a worker");
+            }
+        }
+        if finished && world.seen.status.exit_code.is_none() {
+            return wrong(world, "it has finished without an exit code");
+        }
+        let Some(ttl) = world.job.ttl_after_finished().filter(|_| finished) else {
+            return Ok(());
+        };
+        world.after(ttl + Duration::from_secs(1));
+        self.comes_to_rest(world)?;
+        if world.is_empty() {
+            Ok(())
+        } else {
+            wrong(world, "something is left after ttlSecondsAfterFinished")
+        }
+    }
+
+    fn lets_go(&self, world: &mut JobWorld) -> Checked<()> {
+        world.seen.deleted = true;
+        let settled = self.comes_to_rest(world);
+        match settled {
+            Ok(_) if world.finalized && world.is_empty() => Ok(()),
+            Err(other) if other.property != PlannerProperty::ComesToRest => Err(other),
+            Ok(_) | Err(_) => Err(failure(world, PlannerProperty::LetsGo, String::new())),
+        }
+    }
+}
+
+/// Tries `cases` cases; gives the smallest that was found of those that fail as the first did.
+fn search<S: Strategy<Value: Clone + Debug>>(
+    cases: u32,
+    seed: u64,
+    strategy: &S,
+    case: impl Fn(S::Value) -> Checked<()>,
+) -> Checked<()> {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: SHRINKS,
+        ..Config::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let smallest: RefCell<Option<Box<PlannerFailure>>> = RefCell::default();
+    let tried = TestRunner::new_with_rng(config, rng).run(strategy, |value| {
+        let Err(failure) = case(value) else {
+            return Ok(());
+        };
+        // While a case is made smaller it goes on failing in the same way, and does not turn into another.
+        let mut smallest = smallest.borrow_mut();
+        let other = |known: &PlannerFailure| kind(known) != kind(&failure);
+        if smallest.as_deref().is_some_and(other) {
+            return Ok(());
+        }
+        *smallest = Some(failure);
+        Err(TestCaseError::fail("broken"))
+    });
+    match (tried, smallest.into_inner()) {
+        (Ok(()), _) => Ok(()),
+        (Err(TestError::Fail(..)), Some(failure)) => Err(failure),
+        (Err(error), _) => panic!("random cases could not be made: {error}"),
+    }
+}
+
+/// What tells two failures apart: the property, and the invariant.
+fn kind(failure: &PlannerFailure) -> (PlannerProperty, Option<std::mem::Discriminant<BrokenPlan>>) {
+    let broken = failure.broken.first().map(std::mem::discriminant);
+    (failure.property, broken)
+}
+
+fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<PlannerFailure> {
+    Box::new(PlannerFailure {
+        property,
+        broken: Vec::new(),
+        detail,
+        job: world.words().to_vec(),
+        seen: world.seen.clone(),
+        story: None,
+    })
+}
+
+fn shared(world: &JobWorld, trespass: &Trespass) -> Box<PlannerFailure> {
+    failure(world, PlannerProperty::NothingShared, trespass.to_string())
+}
+
+fn world(words: Vec<String>) -> JobWorld {
+    JobWorld::new(words).expect("any small job can run")
+}
+
+fn change(world: &mut JobWorld, word: &str) {
+    world.change([word]).expect("any small job can run");
+}
+
+fn happen(world: &mut JobWorld, happening: &Happening) {
+    happening.happen(world).expect("any small job can run");
+}
+
+/// Whether the job ends when its processes do.
+fn ends_by_itself(world: &JobWorld) -> bool {
+    let restarts = matches!(world.job.restart(), RestartPolicy::Always { .. });
+    world.job.instances() > 0 && !restarts
+}
+
+/// Every process that does the job's work ends well; gives the lines of the story.
+fn everything_succeeds(world: &mut JobWorld) -> Vec<String> {
+    let numbers = match world.job.shape() {
+        Shape::Workers => (0..world.job.workers_per_instance()).map(Who::Worker).collect(),
+        _ => vec![Who::Launcher],
+    };
+    let mut story = Vec::new();
+    for instance in 0..world.job.instances() {
+        for who in &numbers {
+            let ends = Happening::Process(instance, *who, Fate::Ends(Exit::Code(0)));
+            if ends.happen(world) == Ok(Hit::Found) {
+                story.push(ends.to_string());
+            }
+        }
+    }
+    story
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => Just(Event::Pass),
+        3 => (0_usize..6).prop_map(Event::CrashAfter),
+        22 => happenings().prop_map(Event::Happening),
+    ]
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("pass"),
+            Self::CrashAfter(applied) => write!(f, "crash {applied}"),
+            Self::Happening(happening) => fmt::Display::fmt(happening, f),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Jobs: what people write, however wrong, and small jobs that can run.
+
+use std::ops::Range;
+
+use ipu_core::{JobSpec, RawJob};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use crate::planner::words::{parse, raw_job_from_words};
+
+/// Small jobs as words ([`raw_job_from_words`]): every shape, restart policy and clean-up policy, up to three instances of
+/// up to two workers, with and without each time limit. Small, because what goes wrong between three instances goes
+/// wrong between a thousand, and shrinks to less.
+pub fn job_words() -> impl Strategy<Value = Vec<String>> {
+    let size = (0_u32..4, 1_u32..3).prop_map(|(instances, workers)| {
+        vec![format!("instances={instances}"), format!("workers={workers}")]
+    });
+    let shape = select(vec!["shape=workers", "shape=launcher", "ttl=60"]);
+    let restart = (
+        select(vec!["Never", "Always", "OnFailure", "ExitCode"]),
+        0_u32..3,
+        select(vec!["0", "10", "400"]),
+    )
+        .prop_map(|(kind, limit, back_off)| {
+            vec![
+                format!("restart={kind}"),
+                format!("limit={limit}"),
+                format!("backoff={back_off}"),
+            ]
+        });
+    let clean = select(vec!["clean=None", "clean=Workers", "clean=All"]);
+    let times = (
+        option::of(select(vec!["keep=0", "keep=100"])),
+        option::of(Just("deadline=500")),
+        select(vec!["start=30", "start=600"]),
+    );
+    let suspend = prop_oneof![4 => Just("suspend=no"), 1 => Just("suspend=yes")];
+    (size, shape, restart, clean, times, suspend).prop_map(
+        |(mut words, shape, restart, clean, (keep, deadline, start), suspend)| {
+            words.extend(restart);
+            words.extend([shape, clean, start, suspend].map(String::from));
+            words.extend([keep, deadline].into_iter().flatten().map(String::from));
+            words
+        },
+    )
+}
+
+/// The jobs of [`job_words`] as people write them. Each of them can run.
+pub fn raw_jobs() -> impl Strategy<Value = RawJob> {
+    job_words().prop_map(|words| {
+        raw_job_from_words(words.iter().map(String::as_str)).expect("words of this strategy are words")
+    })
+}
+
+/// The jobs of [`raw_jobs`], parsed.
+pub fn jobs() -> impl Strategy<Value = JobSpec> {
+    raw_jobs().prop_map(|raw| parse(&raw).expect("a job of this strategy can run"))
+}
+
+/// Manifests as JSON in which any field may hold anything: what a parser has to survive. Not each is a [`RawJob`].
+pub fn any_manifests() -> impl Strategy<Value = Value> {
+    manifests(any_value)
+}
+
+/// Manifests as JSON in which every field holds something of its kind. About half of them can run; the rest contradict
+/// themselves, or ask for too much.
+pub fn plausible_manifests() -> impl Strategy<Value = Value> {
+    manifests(likely_value)
+}
+
+/// A job as JSON: some of the fields, each with one of the values that `value` makes for its kind.
+fn manifests<S: Strategy<Value = Value>>(value: fn(Kind) -> S) -> impl Strategy<Value = Value> {
+    let object = |fields: &[(&'static str, Kind)]| {
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, kind)| (Just(*name), option::weighted(0.7, value(*kind))))
+            .collect();
+        fields.prop_map(|fields| {
+            let given = fields
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            Value::Object(given.collect::<Map<_, _>>())
+        })
+    };
+    let part = |fields: &[(&'static str, Kind)]| option::of(object(fields));
+    let metadata = object(&[("namespace", Kind::Name), ("generateName", Kind::Name)]);
+    let key = (value(Kind::Name), value(Kind::Name));
+    let spec = object(&[
+        ("jobInstances", Kind::Count),
+        ("workersPerJobInstance", Kind::Few),
+        ("workerPerJobInstance", Kind::Few),
+        ("modelReplicasPerWorker", Kind::Few),
+        ("modelReplicas", Kind::Few),
+        ("ipusPerModelReplica", Kind::Few),
+        ("cleanPodPolicy", Kind::Policy),
+        ("ttlSecondsAfterFinished", Kind::Count),
+        ("activeDeadlineSeconds", Kind::Count),
+        ("startDeadlineSeconds", Kind::Count),
+        ("priority", Kind::Count),
+        ("account", Kind::Name),
+        ("suspend", Kind::Flag),
+        ("reconfigurable", Kind::Flag),
+    ]);
+    let parts = (
+        part(&[("ttl", Kind::Count)]),
+        part(&[("command", Kind::Words)]),
+        part(&[
+            ("type", Kind::Restart),
+            ("backOffLimit", Kind::Count),
+            ("exitCodes", Kind::Codes),
+        ]),
+        part(&[("replicas", Kind::Few)]),
+        option::weighted(0.9, value(Kind::Count)),
+    );
+    (metadata, key, spec, parts).prop_map(|(mut metadata, (name, uid), mut spec, parts)| {
+        metadata["name"] = name;
+        metadata["uid"] = uid;
+        let (interactive, launcher, restart, workers, ipus) = parts;
+        for (field, part) in [
+            ("interactive", interactive),
+            ("launcher", launcher),
+            ("restartPolicy", restart),
+            ("workers", workers),
+            ("ipusPerJobInstance", ipus),
+        ] {
+            if let Some(part) = part {
+                spec[field] = part;
+            }
+        }
+        json!({"metadata": metadata, "spec": spec})
+    })
+}
+
+/// What a field is meant to hold.
+#[derive(Clone, Copy)]
+enum Kind {
+    Name,
+    Count,
+    /// A small count: of workers and replicas, which must go together with one another and with the IPUs.
+    Few,
+    Policy,
+    Restart,
+    Codes,
+    Flag,
+    Words,
+}
+
+fn likely_value(kind: Kind) -> BoxedStrategy<Value> {
+    let texts = |texts: &'static [&'static str]| select(texts).prop_map(Value::from).boxed();
+    match kind {
+        Kind::Name => "[a-z][a-z0-9-]{0,50}".prop_map(Value::from).boxed(),
+        Kind::Count => power_of_two(0..8),
+        Kind::Few => power_of_two(0..2),
+        Kind::Policy => texts(&["None", "Workers", "All"]),
+        Kind::Restart => texts(&["Always", "OnFailure", "Never", "ExitCode"]),
+        Kind::Codes => texts(&["1", "128-255,42", "1-300", "9-3"]),
+        Kind::Flag => any::<bool>().prop_map(Value::from).boxed(),
+        Kind::Words => vec("[a-z]{1,6}", 1..3).prop_map(Value::from).boxed(),
+    }
+}
+
+fn power_of_two(order: Range<u32>) -> BoxedStrategy<Value> {
+    let written = |(order, text): (u32, bool)| {
+        let count = 1_u32 << order;
+        if text {
+            count.to_string().into()
+        } else {
+            count.into()
+        }
+    };
+    (order, any::<bool>()).prop_map(written).boxed()
+}
+
+fn any_value(kind: Kind) -> BoxedStrategy<Value> {
+    const EDGES: [i64; 9] = [
+        0,
+        -1,
+        3,
+        65_536,
+        65_537,
+        4_294_967_295,
+        4_294_967_296,
+        i64::MAX,
+        i64::MIN,
+    ];
+    prop_oneof![
+        4 => likely_value(kind),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<u64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => "\\PC{0,70}".prop_map(Value::from),
+        1 => select(&EDGES[..]).prop_map(Value::from),
+        1 => Just(Value::Null),
+        1 => vec("\\PC{0,4}", 0..3).prop_map(Value::from),
+    ]
+    .boxed()
+}
