@@ -4,6 +4,7 @@ mod fake;
 mod planner;
 mod random;
 mod reference;
+mod score;
 pub mod strategies;
 #[allow(dead_code, reason = "what the first suite does not use, the next one will")]
 mod suite;
@@ -15,4 +16,9 @@ pub use planner::{
 };
 pub use random::Random;
 pub use reference::ReferenceInventory;
+pub use score::{
+    Cause, CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, Skip,
+    SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace,
+    score_policy,
+};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

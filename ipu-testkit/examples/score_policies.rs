@@ -1,0 +1,53 @@
+//! Compares a policy of one's own with the built-in ones, on a made-up trace or on a file in the Standard Workload
+//! Format: `cargo run --release -p ipu-testkit --example score_policies [FILE.swf [PROCESSORS_PER_IPU]]`.
+
+use core::cmp::Reverse;
+use std::error::Error;
+use std::io::Write as _;
+
+use ipu_core::{BestFit, Block, FirstFit, PlacementPolicy, PlacementRequest, Topology, View};
+use ipu_testkit::{Score, SwfOptions, SyntheticOptions, Trace, score_policy};
+
+/// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
+#[derive(Default)]
+struct Spread;
+
+impl PlacementPolicy for Spread {
+    fn name(&self) -> &str {
+        "spread"
+    }
+
+    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+        view.blocks(request.size)
+            .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
+    }
+}
+
+/// The three policies side by side on `topology`.
+pub(crate) fn compare(trace: &Trace, topology: &Topology) -> String {
+    let spread = score_policy::<Spread>(trace, topology);
+    let first = score_policy::<FirstFit>(trace, topology);
+    let best = score_policy::<BestFit>(trace, topology);
+    Score::compare(&[("spread", &spread), ("first-fit", &first), ("best-fit", &best)]).to_string()
+}
+
+/// 2,000 jobs of minutes to hours, of 1 to 128 IPUs, that keep 256 IPUs about 70 % busy.
+pub(crate) fn made_up() -> Trace {
+    Trace::synthetic(&SyntheticOptions::mixed(1, 2_000, 256))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let trace = match arguments.next() {
+        None => made_up(),
+        Some(file) => {
+            let mut options = SwfOptions::default();
+            if let Some(processors) = arguments.next() {
+                options.processors_per_ipu = processors.parse()?;
+            }
+            Trace::parse_swf(std::fs::read(file)?, &options)?.at_load(0.7, 256)
+        }
+    };
+    std::io::stdout().write_all(compare(&trace, &Topology::pod256()).as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Replays of traces: laws that hold whatever the policy, comparison with the ledger's own line, scores known by other
+//! ways, traces from files and made up.
+
+mod audit;
+mod known;
+mod laws;
+mod ledger;
+mod policies;
+mod swf;
+mod synthetic;

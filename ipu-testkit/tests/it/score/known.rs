@@ -1,0 +1,194 @@
+//! Scores that are known by other ways.
+
+use ipu_core::{BestFit, Block, ExclusionOwner, Inventory, IpuAddress, PlacementPolicy, Topology};
+use ipu_testkit::{
+    Cause, JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, replay_trace, score_policy,
+};
+
+use super::policies::{SmallOnly, Spread, Stubborn, Wasteful, count, job};
+
+fn scored(policy: &dyn PlacementPolicy, trace: &Trace, inventory: &Inventory) -> Score {
+    replay_trace(policy, trace, inventory, &ScoreOptions::default())
+        .score()
+        .clone()
+}
+
+#[test]
+fn a_small_trace_has_the_score_that_one_gets_by_hand() {
+    // 8 IPUs. Two fours run 0-10 and 0-20; an eight comes at 5 and waits for both; a one comes at 10 and passes it.
+    let trace = Trace::of_jobs([job(0, 10, 4), job(0, 20, 4), job(5, 10, 8), job(10, 30, 1)]);
+    let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
+    assert_eq!(score.makespan_seconds, 50.0);
+    assert_eq!(score.ipu_seconds, 40.0 + 80.0 + 80.0 + 30.0);
+    assert_eq!(score.utilisation, 230.0 / 400.0);
+    // A tenth of four jobs is none: steady from 0 to 10, when all eight are used.
+    assert_eq!(score.steady_utilisation, Some(1.0));
+    assert_eq!(score.waiting_by_size[&8].max, 35.0);
+    assert_eq!(score.waiting_by_size[&8].slowdown, 4.5);
+    assert_eq!(
+        (score.waiting.mean, score.waiting.p50, score.waiting.p95),
+        (8.75, 0.0, 35.0)
+    );
+    let cause = score.causes[&Cause::NotEnoughFree];
+    assert_eq!((cause.waited, cause.job_seconds), (1, 35.0));
+    // Looked at when it came, when the first four ended, and when the second did.
+    assert_eq!(cause.decisions, 3);
+    // 10-20: 3 free in blocks of 2 and 1; 20-40: 7 free, of 4, 2 and 1; otherwise whole or nothing.
+    let mean = (10.0 * (1.0 / 3.0) + 20.0 * (3.0 / 7.0)) / 50.0;
+    assert!((score.fragmentation.mean - mean).abs() < 1e-12);
+    assert_eq!(
+        (score.fragmentation.avoidable, score.fragmentation.idle),
+        (0.0, 0.0)
+    );
+}
+
+#[test]
+fn room_that_is_free_but_not_side_by_side_is_told_as_such() {
+    // Singles on all 8; those on odd places stay long. Then 4 are free, and no two of them side by side.
+    let mut jobs: Vec<_> = (0..8)
+        .map(|place| job(0, if place % 2 == 0 { 10 } else { 100 }, 1))
+        .collect();
+    jobs.push(job(20, 10, 2));
+    let score = score_policy::<BestFit>(&Trace::of_jobs(jobs), &"1x2".parse().unwrap());
+    let cause = score.causes[&Cause::Fragmented];
+    assert_eq!((cause.waited, cause.job_seconds), (1, 80.0));
+    assert_eq!(score.fragmentation.idle, 4.0 * 80.0 / (8.0 * 110.0));
+    // 10-100: blocks of 1, where 4 could be.
+    assert!((score.fragmentation.avoidable - 0.75 * 90.0 / 110.0).abs() < 1e-12);
+}
+
+#[test]
+fn who_was_passed_sixteen_times_holds_back_the_others() {
+    // A four that runs long, a job that wants all, and singles that come every second and run for one.
+    let mut jobs = vec![job(0, 100, 4), job(1, 10, 8)];
+    jobs.extend((2..60).map(|second| job(second, 1, 1)));
+    let trace = Trace::of_jobs(jobs);
+    let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
+    let held = score.causes[&Cause::HeldBackForEarlier];
+    assert_eq!(held.waited, 58 - 16);
+    assert_eq!(score.waiting_by_size[&8].max, 99.0);
+    // The k-th of those held back waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
+    assert_eq!(score.waiting_by_size[&1].p50, 66.0);
+}
+
+#[test]
+fn jobs_that_never_fit_are_refused_and_those_that_a_policy_never_wants_are_stranded() {
+    let trace = Trace::of_jobs([job(0, 5, 32), job(0, 5, 8), job(0, 5, 4)]);
+    let small = score_policy::<SmallOnly>(&trace, &Topology::pod16());
+    assert_eq!((small.ran, small.refused, small.stranded), (1, 1, 1));
+    assert_eq!(small.causes[&Cause::TooLarge].refused, 1);
+    assert_eq!(small.causes[&Cause::Declined].stranded, 1);
+    let stubborn = score_policy::<Stubborn>(&trace, &Topology::pod16());
+    // Refused by what the hardware is, although this policy has an answer for it.
+    assert_eq!((stubborn.ran, stubborn.refused, stubborn.stranded), (2, 1, 0));
+    assert_eq!(stubborn.makespan_seconds, 10.0);
+    assert_eq!(stubborn.causes[&Cause::Illegal].job_seconds, 5.0);
+}
+
+#[test]
+fn excluded_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
+    let mut inventory = Inventory::new(&Topology::pod16());
+    let at = IpuAddress {
+        link_domain: 0,
+        ipu: 0,
+    };
+    inventory.exclude(&ExclusionOwner::health(), [at]).unwrap();
+    inventory
+        .occupy("other".parse().unwrap(), Block::within(0, 8, count(8)).unwrap())
+        .unwrap();
+    let replay = replay_trace(
+        &BestFit,
+        &Trace::of_jobs([job(0, 10, 4), job(0, 10, 8)]),
+        &inventory,
+        &ScoreOptions::default(),
+    );
+    assert_eq!(replay.score().ipus, 7);
+    assert!(matches!(replay.outcomes()[0], JobOutcome::Ran { .. }));
+    assert_eq!(replay.outcomes()[1], JobOutcome::Stranded(Cause::Excluded));
+}
+
+#[test]
+fn priority_goes_first_and_equals_in_order() {
+    let jobs = [(0, 0), (1, 0), (2, 1), (3, 0), (4, 1)];
+    let trace = Trace::of_jobs(jobs.map(|(second, priority)| job(second, 10, 4).with_priority(priority)));
+    let inventory = Inventory::new(&Topology::pod4());
+    let replay = replay_trace(&BestFit, &trace, &inventory, &ScoreOptions::default());
+    assert_eq!(replay.started(), [0, 2, 4, 1, 3]);
+}
+
+#[test]
+fn a_policy_that_declines_scores_worse_than_best_fit() {
+    for seed in 0..4 {
+        let trace = Trace::synthetic(&SyntheticOptions::mixed(seed, 400, 64));
+        let inventory = Inventory::new(&Topology::pod64());
+        let best = scored(&BestFit, &trace, &inventory);
+        let wasteful = scored(&Wasteful, &trace, &inventory);
+        assert!(wasteful.utilisation < best.utilisation, "{wasteful}\n{best}");
+        assert!(wasteful.waiting.mean > best.waiting.mean, "{wasteful}\n{best}");
+        assert!(wasteful.causes[&Cause::Declined].job_seconds > 0.0, "{wasteful}");
+    }
+}
+
+#[test]
+fn a_policy_that_spreads_scores_worse_where_whole_link_domains_are_wanted() {
+    // Every minute a single for an hour, and every ten minutes somebody who wants a whole link domain of two.
+    let jobs = (0..120).map(|minute| match minute % 10 {
+        9 => job(60 * minute, 300, 64),
+        _ => job(60 * minute, 3600, 1),
+    });
+    let trace = Trace::of_jobs(jobs);
+    let inventory = Inventory::new(&Topology::pod128());
+    let best = scored(&BestFit, &trace, &inventory);
+    let spread = scored(&Spread, &trace, &inventory);
+    assert_eq!(best.waiting.max, 0.0, "{best}");
+    assert!(spread.waiting_by_size[&64].mean > 600.0, "{spread}");
+    assert!(spread.causes[&Cause::Fragmented].job_seconds > 0.0, "{spread}");
+    assert!(spread.fragmentation.avoidable > best.fragmentation.avoidable);
+    assert!(spread.fragmentation.idle > 0.1 && best.fragmentation.idle == 0.0);
+}
+
+#[test]
+fn causes_have_the_codes_that_people_are_told() {
+    use ipu_core::{Impossible, Placement, PlacementRequest, Reason, place};
+    let full = {
+        let mut inventory = Inventory::new(&Topology::pod4());
+        inventory
+            .occupy("other".parse().unwrap(), Block::within(0, 0, count(2)).unwrap())
+            .unwrap();
+        inventory
+    };
+    let code = |ipus, policy: &dyn PlacementPolicy| match place(
+        &full,
+        &PlacementRequest::of_size(count(ipus)),
+        policy,
+    ) {
+        Placement::Impossible(why @ Impossible::TooLarge { .. }) => Reason::from(why).code,
+        Placement::Impossible(why) => Reason::from(why).code,
+        fits => panic!("{fits:?}"),
+    };
+    assert_eq!(code(8, &BestFit), Cause::TooLarge.code());
+    assert_eq!(code(4, &BestFit), Cause::NotEnoughFree.code());
+    assert_eq!(code(2, &Stubborn), Cause::Illegal.code());
+    assert_eq!(code(1, &Wasteful), Cause::Declined.code());
+}
+
+#[test]
+fn a_trace_without_jobs_scores_nothing_and_divides_by_nothing() {
+    let score = score_policy::<BestFit>(&Trace::of_jobs([]), &Topology::pod4());
+    assert_eq!(
+        (score.jobs, score.utilisation, score.steady_utilisation),
+        (0, 0.0, None)
+    );
+    assert_eq!(score.waiting.p99, 0.0);
+    assert!(!score.to_string().contains("NaN"), "{score}");
+}
+
+#[test]
+fn a_score_is_data_for_others_too() {
+    let trace = Trace::of_jobs([job(0, 10, 4), job(0, 10, 4)]);
+    let score = score_policy::<BestFit>(&trace, &Topology::pod4());
+    let json = serde_json::to_value(&score).unwrap();
+    assert_eq!(json["waitingBySize"]["4"]["max"], 10.0);
+    assert_eq!(json["causes"]["NotEnoughFree"]["waited"], 1);
+    assert_eq!(json["policy"], "best-fit");
+}

@@ -1,0 +1,187 @@
+//! The same traces through the ledger's own line: a replay starts the same jobs in the same order at the same times.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{
+    Admission, CallWindow, Change, ControllerView, FirstFit, Inventory, JobKey, LedgerState, LineRules,
+    Listing, Owner, PartitionId, PartitionSpec, Placement, PlacementRequest, Reason, Request, Service, Space,
+    Timestamp, Topology, World, place,
+};
+use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
+use proptest::prelude::*;
+
+use super::policies::{topology, trace};
+
+/// A ledger with a controller that places by first fit, as the ledger believes it does.
+struct Product {
+    state: LedgerState,
+    rules: LineRules,
+    inventory: Inventory,
+    running: BTreeMap<PartitionId, (Timestamp, usize)>,
+    /// Which job started when.
+    starts: Vec<(usize, u64)>,
+}
+
+impl Product {
+    fn new(topology: &Topology, limit: u32) -> Self {
+        let mut rules = LineRules::default();
+        rules.overtake_limit = limit;
+        Self {
+            state: LedgerState::default(),
+            rules,
+            inventory: Inventory::new(topology),
+            running: BTreeMap::new(),
+            starts: Vec::new(),
+        }
+    }
+
+    fn world(&self) -> World {
+        let listing = Listing::new([], Box::new(Space::new(self.inventory.clone())));
+        World {
+            controllers: vec![ControllerView {
+                name: "c".parse().unwrap(),
+                service: Service::Open,
+                listing: Ok(Arc::new(listing)),
+            }],
+        }
+    }
+
+    /// Everybody of the line asks, in order, until nobody goes any more.
+    fn ask_all(&mut self, requests: &BTreeMap<PartitionId, (Request, usize)>, trace: &Trace, now: Timestamp) {
+        let line: Vec<PartitionId> = self
+            .state
+            .line()
+            .into_iter()
+            .map(|entry| entry.id.clone())
+            .collect();
+        for id in line {
+            let (request, index) = &requests[&id];
+            let window = CallWindow {
+                now,
+                settle: Duration::ZERO,
+            };
+            let step = self
+                .state
+                .request(request, &self.world(), &self.rules, window)
+                .unwrap();
+            for change in &step.changes {
+                self.state.apply(change);
+            }
+            if let Admission::Drive(entry) = step.outcome {
+                let size = PlacementRequest::of_size(entry.spec.size);
+                let Placement::Fits(block) = place(&self.inventory, &size, &FirstFit) else {
+                    panic!("the ledger lets go who does not fit");
+                };
+                self.inventory.occupy(id.clone(), block).unwrap();
+                self.starts.push((*index, now.as_millis()));
+                self.running
+                    .insert(id, (now.plus(trace.jobs()[*index].runtime), *index));
+            }
+        }
+    }
+
+    fn end_jobs(&mut self, now: Timestamp) {
+        let ended: Vec<PartitionId> = self
+            .running
+            .iter()
+            .filter(|(_, (end, _))| *end <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in ended {
+            self.running.remove(&id);
+            self.inventory.vacate(&id).unwrap();
+            self.state.apply(&Change::Remove(id));
+        }
+    }
+}
+
+fn request(index: usize, job: &TraceJob) -> Request {
+    let owner = Owner {
+        kind: "TraceJob".into(),
+        job: JobKey::new("trace", format!("job-{index}"), index.to_string()).unwrap(),
+    };
+    let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(job.size));
+    request.priority = job.priority;
+    request
+}
+
+/// The starts of a trace by the ledger; jobs that the hardware cannot hold wait for ever.
+fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(usize, u64)> {
+    let mut product = Product::new(topology, limit);
+    let mut requests = BTreeMap::new();
+    let mut next = 0;
+    let closed = World {
+        controllers: vec![ControllerView {
+            name: "c".parse().unwrap(),
+            service: Service::Open,
+            listing: Err(Reason::new("ControllerUnavailable", "not yet")),
+        }],
+    };
+    loop {
+        let arrival = trace.jobs().get(next).map(|job| job.submit.as_millis() as u64);
+        let end = product.running.values().map(|(end, _)| end.as_millis()).min();
+        let Some(now) = arrival.into_iter().chain(end).min() else {
+            return product.starts;
+        };
+        let now = Timestamp::from_millis(now);
+        product.end_jobs(now);
+        // Everybody of this moment is in the line before anybody goes.
+        while let Some(job) = trace
+            .jobs()
+            .get(next)
+            .filter(|job| job.submit.as_millis() as u64 == now.as_millis())
+        {
+            let request = request(next, job);
+            let window = CallWindow {
+                now,
+                settle: Duration::ZERO,
+            };
+            let step = product
+                .state
+                .request(&request, &closed, &product.rules, window)
+                .unwrap();
+            assert!(matches!(step.outcome, Admission::Stay(_)));
+            for change in &step.changes {
+                product.state.apply(change);
+            }
+            requests.insert(request.id.clone(), (request, next));
+            next += 1;
+        }
+        product.ask_all(&requests, trace, now);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_replay_is_what_the_ledgers_line_does(
+        trace in trace(30, 4),
+        topology in topology(),
+        limit in prop_oneof![0_u32..4, Just(16)],
+    ) {
+        let mut options = ScoreOptions::default();
+        options.overtake_limit = limit;
+        let replay = replay_trace(&FirstFit, &trace, &Inventory::new(&topology), &options);
+        let replayed: Vec<(usize, u64)> = replay
+            .started()
+            .iter()
+            .map(|index| match &replay.outcomes()[*index] {
+                JobOutcome::Ran { start, .. } => (*index, start.as_millis() as u64),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        prop_assert_eq!(replayed, through_the_ledger(&trace, &topology, limit));
+    }
+}
+
+#[test]
+fn the_ledger_with_another_limit_is_told_apart() {
+    let mut jobs = vec![super::policies::job(0, 50, 2), super::policies::job(1, 5, 4)];
+    jobs.extend((2..12).map(|second| super::policies::job(second, 1, 1)));
+    let trace = Trace::of_jobs(jobs);
+    let starts = |limit| through_the_ledger(&trace, &Topology::pod4(), limit);
+    assert_ne!(starts(2), starts(3));
+}

@@ -1,0 +1,246 @@
+//! The Standard Workload Format: what is written is read, what is wrong is named, nothing panics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ipu_core::{IpuCount, Topology};
+use ipu_testkit::{Skip, SwfOptions, SyntheticOptions, Trace, TraceJob};
+use proptest::prelude::*;
+
+use super::policies::{count, job};
+
+const SAMPLE: &str = include_str!("../../../testdata/mixed.swf");
+
+fn parsed(text: &str) -> Trace {
+    Trace::parse_swf(text, &SwfOptions::default()).unwrap()
+}
+
+#[track_caller]
+fn refused(text: &str) -> String {
+    Trace::parse_swf(text, &SwfOptions::default())
+        .unwrap_err()
+        .to_string()
+}
+
+fn line(number: u64, submit: &str, runtime: &str, allocated: &str, requested: &str, status: &str) -> String {
+    format!(
+        "{number} {submit} -1 {runtime} {allocated} -1 -1 {requested} -1 -1 {status} -1 -1 -1 2 -1 -1 -1\n"
+    )
+}
+
+#[test]
+fn the_sample_is_what_the_generator_makes() {
+    let made = Trace::synthetic(&SyntheticOptions::mixed(4, 180, 64));
+    if std::env::var_os("UPDATE").is_some() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/mixed.swf");
+        std::fs::write(file, made.to_swf()).unwrap();
+    }
+    assert!(
+        made.to_swf() == SAMPLE,
+        "`UPDATE=1 cargo test -p ipu-testkit --test it sample` writes testdata/mixed.swf anew, if the generator was \
+        changed on purpose"
+    );
+    assert_eq!(parsed(SAMPLE), made);
+    let score = ipu_testkit::score_policy::<ipu_core::BestFit>(&parsed(SAMPLE), &Topology::pod64());
+    assert_eq!((score.ran, score.refused, score.stranded), (180, 0, 0));
+}
+
+#[test]
+fn processors_become_ipus_rounded_up_to_a_power_of_two() {
+    let sizes = |per: u32, processors: &str| {
+        let mut options = SwfOptions::default();
+        options.processors_per_ipu = per.try_into().unwrap();
+        let trace = Trace::parse_swf(line(1, "0", "5", processors, "-1", "1"), &options).unwrap();
+        trace.jobs().iter().map(|job| job.size.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        [sizes(1, "1"), sizes(1, "3"), sizes(1, "64"), sizes(1, "65")],
+        [[1], [4], [64], [128]]
+    );
+    assert_eq!(
+        [
+            sizes(24, "1"),
+            sizes(24, "48"),
+            sizes(24, "49"),
+            sizes(24, "96.0")
+        ],
+        [[1], [2], [4], [4]]
+    );
+    assert!(sizes(1, "65537").is_empty());
+    assert_eq!(sizes(2, "131072"), [65_536]);
+}
+
+#[test]
+fn what_is_no_job_is_counted_with_its_reason() {
+    let text = [
+        line(1, "-1", "5", "1", "1", "1"),
+        line(2, "0", "-1", "1", "1", "1"),
+        line(3, "0", "5", "-1", "0", "1"),
+        line(4, "0", "5", "128", "-1", "1"),
+        line(5, "0", "0", "8", "8", "5"),
+        line(6, "0", "5", "8", "8", "2"),
+        line(7, "0", "5", "8", "8", "3"),
+        line(8, "0", "5", "8", "8", "4"),
+        line(9, "0", "5", "0", "2", "0"),
+        line(10, "0", "0.25", "1", "2", "5"),
+        line(11, "0", "0", "1", "2", "1"),
+    ];
+    let mut options = SwfOptions::default();
+    options.largest = IpuCount::LINK_DOMAIN;
+    let trace = Trace::parse_swf(text.concat(), &options).unwrap();
+    let expected = [
+        (Skip::UnknownSubmit, 1),
+        (Skip::UnknownRuntime, 1),
+        (Skip::UnknownSize, 1),
+        (Skip::TooLarge, 1),
+        (Skip::NeverStarted, 1),
+        (Skip::Stretch, 3),
+    ];
+    assert_eq!(*trace.skipped(), BTreeMap::from(expected));
+    let jobs: Vec<_> = trace
+        .jobs()
+        .iter()
+        .map(|job| (job.number, job.size.get()))
+        .collect();
+    assert_eq!(jobs, [(9, 2), (10, 1), (11, 1)]);
+    let table = ipu_testkit::score_policy::<ipu_core::BestFit>(&trace, &Topology::pod4()).to_string();
+    assert!(
+        table.contains("3  one stretch of a job told elsewhere"),
+        "{table}"
+    );
+}
+
+#[test]
+fn errors_name_line_field_value_rule_and_fix() {
+    assert_eq!(
+        refused(&format!("; comment\n\n{}", line(1, "0", "-5", "1", "1", "1"))),
+        "line 3: run time (field 4) = \"-5\": must be 0 to 10000000000 seconds, or -1; \
+        write a decimal number, or -1 if it is not known"
+    );
+    assert_eq!(
+        refused(&line(1, "0", "5", "1.5", "1", "1")),
+        "line 1: allocated processors (field 5) = \"1.5\": must be a whole number from 0 on, or -1; \
+        write -1 if it is not known"
+    );
+    assert_eq!(
+        refused("1 2 3"),
+        "line 1: number of fields = \"3\": must be 18; \
+        write -1 for what is not known, and comments on lines of their own after `;`"
+    );
+    for (submit, runtime, allocated, status) in [
+        ("10000000001", "5", "1", "1"),
+        ("inf", "5", "1", "1"),
+        ("0", "NaN", "1", "1"),
+        ("0", "5", "-2", "1"),
+        ("0", "5", "1", "done"),
+        ("0", "5", "99999999999999999999", "1"),
+    ] {
+        assert!(refused(&line(1, submit, runtime, allocated, "1", status)).starts_with("line 1: "));
+    }
+    let long = "x".repeat(10_000);
+    assert!(refused(&line(1, &long, "5", "1", "1", "1")).len() < 300);
+}
+
+#[test]
+fn headers_and_queues_are_read_and_free_text_is_let_be() {
+    let text = format!(
+        "; Version: 2.2\r\n;MaxProcs:  128 (of them 8 interactive)\r\n; MaxNodes: many\r\n; UnixStartTime: 873493322\r\n\
+        ; Queue: 2 priority 7\r\n; Queue: 3 standby\r\n;\r\n;;; nothing\r\n{}",
+        line(1, "0", "5", "1", "1", "1").replace('\n', "\r\n")
+    );
+    let trace = parsed(&text);
+    let header = trace.header();
+    assert_eq!((header.max_procs, header.max_nodes), (Some(128), None));
+    assert_eq!(header.unix_start_time, Some(873_493_322));
+    assert_eq!(trace.jobs()[0].priority, 7);
+    let mut options = SwfOptions::default();
+    options.priorities.insert(2, -1);
+    assert_eq!(Trace::parse_swf(&text, &options).unwrap().jobs()[0].priority, -1);
+    let mut latin = b"; Computer: Universit\xe9\n".to_vec();
+    latin.extend(text.as_bytes());
+    assert_eq!(Trace::parse_swf(latin, &SwfOptions::default()).unwrap(), trace);
+}
+
+#[test]
+fn jobs_out_of_order_are_put_in_order_and_equals_stay() {
+    let text =
+        [("9", "1"), ("3", "2"), ("9", "4")].map(|(submit, size)| line(1, submit, "5", size, "-1", "1"));
+    let sizes: Vec<u32> = parsed(&text.concat())
+        .jobs()
+        .iter()
+        .map(|job| job.size.get())
+        .collect();
+    assert_eq!(sizes, [2, 1, 4]);
+}
+
+#[test]
+fn a_trace_is_stretched_to_the_load_that_is_asked_for() {
+    let trace = Trace::of_jobs([job(0, 10, 4), job(10, 30, 4)]);
+    assert_eq!(trace.load(16), Some(1.0));
+    let half = trace.at_load(0.5, 16);
+    assert_eq!(half.load(16), Some(0.5));
+    assert_eq!(half.jobs()[1].submit, Duration::from_secs(20));
+    assert_eq!(trace.at_load(0.0, 16), trace);
+    assert_eq!(Trace::of_jobs([job(0, 10, 4)]).load(16), None);
+}
+
+fn any_trace() -> impl Strategy<Value = Trace> {
+    let millis = prop_oneof![0_u64..100_000, 0..=10_000_000_000_000_u64];
+    let job = (
+        any::<u64>(),
+        millis.clone(),
+        millis,
+        0_u32..=16,
+        prop_oneof![Just(0), any::<i32>()],
+    );
+    prop::collection::vec(job, 0..20).prop_map(|jobs| {
+        Trace::of_jobs(
+            jobs.into_iter()
+                .map(|(number, submit, runtime, order, priority)| {
+                    TraceJob::new(
+                        Duration::from_millis(submit),
+                        Duration::from_millis(runtime),
+                        count(1 << order),
+                    )
+                    .numbered(number)
+                    .with_priority(priority)
+                }),
+        )
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(trace in any_trace()) {
+        prop_assert_eq!(parsed(&trace.to_swf()), trace);
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Trace::parse_swf(bytes, &SwfOptions::default());
+    }
+
+    #[test]
+    fn no_line_of_numbers_makes_it_panic_and_what_is_read_can_be_written(
+        fields in prop::collection::vec(
+            prop_oneof![
+                4 => Just("-1".to_owned()),
+                4 => (0_u32..300).prop_map(|number| number.to_string()),
+                1 => any::<f64>().prop_map(|number| number.to_string()),
+                1 => any::<i64>().prop_map(|number| number.to_string()),
+                1 => Just("1e9".to_owned()),
+            ],
+            18..=18,
+        ),
+        per in 1_u32..,
+    ) {
+        let mut options = SwfOptions::default();
+        options.processors_per_ipu = per.try_into().unwrap();
+        if let Ok(trace) = Trace::parse_swf(fields.join(" "), &options) {
+            let lines = trace.jobs().len() as u64 + trace.skipped().values().sum::<u64>();
+            prop_assert_eq!(lines, 1);
+            let again = parsed(&trace.to_swf());
+            prop_assert_eq!(again.jobs(), trace.jobs());
+        }
+    }
+}
