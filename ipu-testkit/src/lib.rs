@@ -5,6 +5,7 @@ mod planner;
 mod random;
 mod reference;
 mod score;
+mod store_suite;
 pub mod strategies;
 #[allow(dead_code, reason = "what the first suite does not use, the next one will")]
 mod suite;
@@ -21,4 +22,5 @@ pub use score::{
     SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace,
     score_policy,
 };
+pub use store_suite::{StoreHome, ledger_store_suite, try_ledger_store_suite};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

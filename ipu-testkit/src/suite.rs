@@ -1,7 +1,11 @@
 //! What the conformance suites share: cases with names, what each found, and the report of it all.
 
+use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 /// No case waits longer than this in all: far more than any case needs, and a hang still ends in a report.
@@ -161,19 +165,35 @@ impl Runner {
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let mut task = tokio::spawn(work);
-        let outcome = match tokio::time::timeout(CASE_LIMIT, &mut task).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => Err(broken(
-                "nothing panics",
-                "a value or an error",
-                told_by_panic(error),
-            )),
-            Err(_) => {
-                task.abort();
-                let seen = format!("it was still at it after {CASE_LIMIT:?}");
-                Err(broken("every call ends", "an answer", seen))
+        let joined = async {
+            match (&mut task).await {
+                Ok(outcome) => outcome,
+                Err(error) => Err(panicked(&told_by_panic(error))),
             }
         };
+        self.limited(case, joined).await;
+        // Only what hangs is still there to be aborted.
+        task.abort();
+    }
+
+    /// Runs one case in the caller's task, because it borrows what is under test. What panics in it is a finding, too.
+    pub(crate) async fn run_here(&mut self, case: &'static str, work: impl Future<Output = Outcome>) {
+        let mut work = pin!(work);
+        let caught =
+            poll_fn(
+                |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+                    Ok(poll) => poll,
+                    Err(payload) => Poll::Ready(Err(panicked(&words(&*payload)))),
+                },
+            );
+        self.limited(case, caught).await;
+    }
+
+    async fn limited(&mut self, case: &'static str, work: impl Future<Output = Outcome>) {
+        let outcome = tokio::time::timeout(CASE_LIMIT, work).await.unwrap_or_else(|_| {
+            let seen = format!("it was still at it after {CASE_LIMIT:?}");
+            Err(broken("every call ends", "an answer", seen))
+        });
         match outcome {
             Ok(()) => self.report.ran.push(case),
             Err(Stop::Unable(reason)) => self.report.skipped.push(SkippedCase { case, reason }),
@@ -197,14 +217,26 @@ impl Runner {
     }
 }
 
+fn panicked(words: &str) -> Stop {
+    broken(
+        "nothing panics",
+        "a value or an error",
+        format_args!("panic: {words}"),
+    )
+}
+
 /// What a task said when it panicked.
-fn told_by_panic(error: tokio::task::JoinError) -> String {
-    let Ok(payload) = error.try_into_panic() else {
-        return "the case was cancelled".to_owned();
-    };
+pub(crate) fn told_by_panic(error: tokio::task::JoinError) -> String {
+    error.try_into_panic().map_or_else(
+        |_| "the case was cancelled".to_owned(),
+        |payload| words(&*payload),
+    )
+}
+
+fn words(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned());
-    format!("panic: {}", text.unwrap_or_else(|| "without words".to_owned()))
+    text.unwrap_or_else(|| "without words".to_owned())
 }

@@ -1,5 +1,7 @@
 //! The test kit, tested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod broken_stores;
 mod fake;
 mod score;
+mod stores;

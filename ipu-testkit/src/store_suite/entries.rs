@@ -1,0 +1,138 @@
+//! Entries to store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{
+    AllocationId, CallWindow, Change, ControllerName, Entry, EntryState, IpuCount, IpuPlace, JobKey,
+    LedgerState, LineRules, Operation, Owner, PartitionSpec, Pin, PlacedBy, Refused, Request, Timestamp,
+    World,
+};
+
+/// The change that puts [`entry`].
+pub(super) fn put(name: &str) -> Change {
+    Change::Put(Arc::new(entry(name)))
+}
+
+/// The change that puts [`entry`] with this attempt.
+pub(super) fn put_attempt(name: &str, attempt: u32) -> Change {
+    let mut entry = entry(name);
+    entry.attempt = attempt;
+    Change::Put(Arc::new(entry))
+}
+
+/// The change that removes [`entry`].
+pub(super) fn remove(name: &str) -> Change {
+    Change::Remove(entry(name).id)
+}
+
+/// An entry as the ledger makes it for a request that has to wait.
+pub(super) fn entry(name: &str) -> Entry {
+    let job = made(JobKey::new("suite", name, "0c5a1e9e-0000-4000-8000-000000000001"));
+    let owner = Owner {
+        kind: "Suite".into(),
+        job,
+    };
+    let request = Request::of_instance(owner, 0, PartitionSpec::of_size(made(IpuCount::try_from(4))));
+    let window = CallWindow {
+        now: Timestamp::from_millis(1_700_000_000_000),
+        settle: Duration::from_secs(30),
+    };
+    let step =
+        made(LedgerState::default().request(&request, &World::default(), &LineRules::default(), window));
+    match step.changes.first() {
+        Some(Change::Put(entry)) => Entry::clone(entry),
+        other => panic!("a first request is recorded, not {other:?}"),
+    }
+}
+
+/// Entries in every state: as plain as they can be, and with every field used to its limits.
+pub(super) fn of_every_kind() -> Vec<Entry> {
+    let states = || every_state().into_iter().enumerate();
+    let plain = states().map(|(number, state)| {
+        let mut entry = entry(&format!("plain{number}"));
+        entry.state = state;
+        entry
+    });
+    let full = states().map(|(number, state)| full(&format!("full{number}"), state));
+    let mut entries: Vec<_> = plain.chain(full).collect();
+    let mut nobodys = entry("nobodys");
+    nobodys.owner = None;
+    nobodys.state = EntryState::Quarantined;
+    entries.push(nobodys);
+    entries
+}
+
+fn every_state() -> Vec<EntryState> {
+    let refused = Refused {
+        controller: controller(),
+        words: TEXT.into(),
+        fingerprint: u64::MAX,
+        at: Timestamp::from_millis(u64::MAX),
+    };
+    let fence = Timestamp::from_millis(1_700_000_030_001);
+    let intent = |operation| EntryState::Intent { operation, fence };
+    vec![
+        EntryState::Waiting { refused: None },
+        EntryState::Waiting {
+            refused: Some(refused),
+        },
+        intent(Operation::Create),
+        intent(Operation::Reset),
+        EntryState::Active,
+        EntryState::Failed { errors: Vec::new() },
+        EntryState::Failed {
+            errors: vec![TEXT.into(), String::new(), TEXT.into()],
+        },
+        EntryState::Releasing { fence },
+        EntryState::Orphaned,
+        EntryState::Quarantined,
+    ]
+}
+
+/// What people and controllers write.
+const TEXT: &str = "it's \"down\" \\ \u{1F980}\nsecond line\ttab % ' ; -- {}";
+
+/// An entry none of whose fields is as in [`entry`].
+fn full(name: &str, state: EntryState) -> Entry {
+    let place = |ipu| IpuPlace { link_domain: 3, ipu };
+    let mut entry = entry(name);
+    entry.instance = 7;
+    entry.attempt = u32::MAX;
+    entry.spec = PartitionSpec {
+        size: made(IpuCount::try_from(16)),
+        gcds: 2,
+        replicas: 4,
+        reconfigurable: true,
+        allocation: Some(made(AllocationId::new("alloc-1"))),
+    };
+    entry.state = state;
+    entry.passed_over = 16;
+    entry.controller = Some(controller());
+    entry.places = (0..16).rev().map(place).collect();
+    entry.placed = PlacedBy::Ledger;
+    entry.ticket = u64::MAX;
+    entry.since = Timestamp::from_millis(u64::MAX);
+    entry.unsettled = Some(Timestamp::from_millis(1));
+    entry.unsettled_reset = Some(Timestamp::from_millis(u64::MAX - 1));
+    entry.held_since = Some(Timestamp::from_millis(0));
+    entry.priority = i32::MIN;
+    entry.max_runtime = Some(Duration::from_millis(123_456_789));
+    entry.account = Some(TEXT.into());
+    entry.preemptible = true;
+    entry.holder = TEXT.into();
+    entry.pin = Pin {
+        controller: Some(controller()),
+        ipus: vec![place(63), place(0)],
+    };
+    entry
+}
+
+fn controller() -> ControllerName {
+    made(ControllerName::new("controller-1"))
+}
+
+/// What the suite makes itself is in order.
+fn made<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("the suite's own entries are in order: {error}"))
+}
