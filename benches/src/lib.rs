@@ -1,5 +1,1 @@
 //! What several benchmarks share.
-
-mod trace;
-
-pub use trace::{FILLS, IPUS, Step, Trace};

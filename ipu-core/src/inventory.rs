@@ -12,7 +12,6 @@ use crate::units::IpuCount;
 
 mod block;
 mod blockers;
-mod blocks;
 mod choose;
 mod error;
 mod exclusions;

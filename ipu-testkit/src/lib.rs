@@ -2,6 +2,7 @@
 
 mod fake;
 mod planner;
+mod policy;
 mod random;
 mod reference;
 mod score;
@@ -15,6 +16,7 @@ pub use planner::{
     Fate, Happening, Hit, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty, PlannerReport, Room,
     Trespass, Who, check_planner, job_from_words, raw_job_from_words, try_check_planner,
 };
+pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference::ReferenceInventory;
 pub use score::{

@@ -9,7 +9,7 @@ use ipu_core::{
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{topologies, wide_topologies};
+use super::{topologies, vast_topologies, wide_topologies};
 use crate::reference::ReferenceInventory;
 
 /// Something to do to an inventory, legal or not. Indexes choose among what exists when it is done.
@@ -94,6 +94,12 @@ pub enum InventoryChange {
 }
 
 impl InventoryChange {
+    /// A holder of this name, which must be a partition id, occupies `block`.
+    pub(crate) fn occupy(holder: &str, block: Block) -> Self {
+        let holder = holder.parse().expect("letters, dashes and digits are an id");
+        Self::Occupy(holder, block)
+    }
+
     /// Does it to both; whether it was legal. What is not legal changes nothing.
     ///
     /// # Panics
@@ -223,8 +229,9 @@ pub struct Situation {
 /// few hundred choices.
 pub fn situations() -> impl Strategy<Value = Situation> {
     prop_oneof![
-        7 => situations_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
-        1 => situations_on(wide_topologies().boxed(), 5, (0_u32..=10).boxed()),
+        10 => situations_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
+        2 => situations_on(wide_topologies().boxed(), 3, (6_u32..=10).boxed()),
+        2 => situations_on(vast_topologies().boxed(), 2, (9_u32..=10).boxed()),
     ]
 }
 
@@ -332,10 +339,7 @@ fn fill(
     });
     free.map(|block| {
         let at = block.first();
-        let holder = format!("fill-{}-{}", at.link_domain, at.ipu)
-            .parse()
-            .expect("letters, digits and dashes are an id");
-        InventoryChange::Occupy(holder, block)
+        InventoryChange::occupy(&format!("fill-{}-{}", at.link_domain, at.ipu), block)
     })
     .collect()
 }

@@ -20,10 +20,24 @@ pub fn topologies() -> impl Strategy<Value = Topology> {
     })
 }
 
-/// One cluster of 8, 10 or 16 whole link domains, for partitions of up to 1,024 IPUs, with any allocations.
+/// Up to three clusters of 2 to 16 whole link domains, for partitions of up to 1,024 IPUs, with any allocations.
 pub fn wide_topologies() -> impl Strategy<Value = Topology> {
-    let clusters = select(vec![8_usize, 10, 16]);
-    clusters.prop_flat_map(|domains| with_allocations(clusters_of(&[vec![vec![true; 16]; domains]])))
+    let shapes: [&[usize]; 7] = [&[2, 2], &[4], &[3, 4], &[2, 4, 2], &[8], &[10], &[16]];
+    select(shapes.map(<[usize]>::to_vec).to_vec()).prop_flat_map(|domains| {
+        let shape: Vec<_> = domains
+            .into_iter()
+            .map(|domains| vec![vec![true; 16]; domains])
+            .collect();
+        with_allocations(clusters_of(&shape))
+    })
+}
+
+/// One cluster of 8, 10 or 16 whole link domains, all one allocation.
+pub(crate) fn vast_topologies() -> impl Strategy<Value = Topology> {
+    select(vec![8_usize, 10, 16]).prop_map(|domains| {
+        let clusters = clusters_of(&[vec![vec![true; 16]; domains]]);
+        Topology::new(clusters, None).expect("what is generated is within the limits")
+    })
 }
 
 /// Clusters whose link domains have machines where it says so. Ids are those that the text form gives.
@@ -74,7 +88,11 @@ fn allocations(clusters: &[Cluster]) -> impl Strategy<Value = Vec<Allocation>> +
             2 => subsequence(domains, 1..=most).prop_map(|domains| domains.concat()),
             1 => subsequence(agents, 1..=len),
         ];
-        all.push(prop::collection::vec((Just(cluster.id.clone()), set), 0..=3));
+        let set = (Just(cluster.id.clone()), set);
+        all.push(prop_oneof![
+            9 => prop::collection::vec(set, 1..=3),
+            1 => Just(Vec::new()),
+        ]);
     }
     all.prop_map(|sets| {
         let sets = sets

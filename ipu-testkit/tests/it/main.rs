@@ -3,5 +3,6 @@
 
 mod broken_stores;
 mod fake;
+mod policy;
 mod score;
 mod stores;

@@ -1,0 +1,28 @@
+//! Proves a placement policy, and prints what that covered: `cargo run -p ipu-testkit --example prove_a_policy`.
+
+use std::cmp::Reverse;
+
+use ipu_core::{Block, PlacementPolicy, PlacementRequest, View};
+use ipu_testkit::check_policy;
+
+/// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
+#[derive(Default)]
+struct Spread;
+
+impl PlacementPolicy for Spread {
+    fn name(&self) -> &'static str {
+        "spread"
+    }
+
+    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+        // Every candidate is legal and free, in ascending order; `max_by_key` would answer the last of several equals.
+        view.blocks(request.size)
+            .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
+fn main() {
+    let report = check_policy::<Spread>();
+    println!("{report}");
+}

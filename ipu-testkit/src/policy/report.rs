@@ -1,0 +1,234 @@
+//! What the cases of a check covered.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use ipu_core::{Impossible, IpuAddress, IpuCount, Placement, PlacementRequest, Topology};
+
+use crate::reference::ReferenceInventory;
+
+const SIZES: &[&str] = &["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024"];
+
+/// What the placements are sorted by, and the classes of each.
+const DIMENSIONS: [(&str, &[&str]); 8] = [
+    ("fits, by size", SIZES),
+    ("does not fit, by size", SIZES),
+    (
+        "in use",
+        &[
+            "under 25 %",
+            "25 to 50 %",
+            "50 to 75 %",
+            "75 to 90 %",
+            "90 to 100 %",
+            "all",
+        ],
+    ),
+    ("fragmentation", &["none", "some", "much"]),
+    ("exclusions", &["none", "some"]),
+    (
+        "allocations",
+        &["none but the clusters'", "disjoint", "nested", "overlapping"],
+    ),
+    ("allocation asked for", &["any", "one", "an unknown one"]),
+    (
+        "answer",
+        &[
+            "fits",
+            "TooLarge",
+            "NotEnoughFree",
+            "Fragmented",
+            "Excluded",
+            "UnknownAllocation",
+        ],
+    ),
+];
+
+const FITS: usize = 0;
+const FITS_NOT: usize = 1;
+const IN_USE: usize = 2;
+const FRAGMENTATION: usize = 3;
+const EXCLUSIONS: usize = 4;
+const ALLOCATIONS: usize = 5;
+const ASKED: usize = 6;
+const ANSWER: usize = 7;
+
+/// What a check of a policy did: how many placements there were, of what kinds. Displays as a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyReport {
+    pub(super) policy: String,
+    pub(super) situations: u32,
+    pub(super) lives: u32,
+    pub(super) seed: u64,
+    placements: u64,
+    counts: Vec<Vec<u64>>,
+}
+
+impl PolicyReport {
+    pub(super) fn new(policy: String, situations: u32, lives: u32, seed: u64) -> Self {
+        Self {
+            policy,
+            situations,
+            lives,
+            seed,
+            placements: 0,
+            counts: DIMENSIONS
+                .iter()
+                .map(|(_, classes)| vec![0; classes.len()])
+                .collect(),
+        }
+    }
+
+    /// How many placements were judged.
+    #[must_use]
+    pub const fn placements(&self) -> u64 {
+        self.placements
+    }
+
+    /// What the placements are sorted by, each class of it, and how many placements were of that class. A placement can
+    /// be of several classes of allocations.
+    pub fn classes(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        DIMENSIONS
+            .iter()
+            .zip(&self.counts)
+            .flat_map(|((dimension, classes), counts)| {
+                classes
+                    .iter()
+                    .zip(counts)
+                    .map(|(class, count)| (*dimension, *class, *count))
+            })
+    }
+
+    /// The classes that no placement was of.
+    pub(super) fn unreached(&self) -> Vec<String> {
+        self.classes()
+            .filter(|(.., count)| *count == 0)
+            .map(|(dimension, class, _)| format!("{dimension}: {class}"))
+            .collect()
+    }
+
+    /// Counts one placement. `allocations` is what [`kinds_of_allocations`] says of the topology.
+    pub(super) fn count(
+        &mut self,
+        reference: &ReferenceInventory,
+        allocations: &BTreeSet<usize>,
+        request: &PlacementRequest,
+        placement: &Placement,
+    ) {
+        self.placements += 1;
+        let by_size = if matches!(placement, Placement::Fits(_)) {
+            FITS
+        } else {
+            FITS_NOT
+        };
+        self.add(by_size, request.size.order() as usize);
+        self.add(IN_USE, fill(reference));
+        self.add(FRAGMENTATION, fragmentation(reference));
+        self.add(EXCLUSIONS, usize::from(!reference.exclusions().is_empty()));
+        for kind in allocations {
+            self.add(ALLOCATIONS, *kind);
+        }
+        let known = |id| reference.topology().allocation(id).is_some();
+        self.add(
+            ASKED,
+            match &request.allocation {
+                None => 0,
+                Some(id) if known(id) => 1,
+                Some(_) => 2,
+            },
+        );
+        let answer = match placement {
+            Placement::Fits(_) => Some(0),
+            Placement::Impossible(Impossible::TooLarge { .. }) => Some(1),
+            Placement::Impossible(Impossible::NotEnoughFree { .. }) => Some(2),
+            Placement::Impossible(Impossible::Fragmented { .. }) => Some(3),
+            Placement::Impossible(Impossible::Excluded { .. }) => Some(4),
+            Placement::Impossible(Impossible::UnknownAllocation { .. }) => Some(5),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            self.add(ANSWER, answer);
+        }
+    }
+
+    fn add(&mut self, dimension: usize, class: usize) {
+        if let Some(count) = self.counts.get_mut(dimension).and_then(|row| row.get_mut(class)) {
+            *count += 1;
+        }
+    }
+}
+
+/// The class of how much is held or excluded.
+fn fill(reference: &ReferenceInventory) -> usize {
+    let topology = reference.topology();
+    let domains = 0..topology.link_domains();
+    let all = domains.flat_map(|link_domain| (0..64).map(move |ipu| IpuAddress { link_domain, ipu }));
+    let free = all.filter(|at| reference.is_free(*at)).count();
+    let ipus = topology.ipus() as usize;
+    match (ipus - free) * 100 / ipus {
+        _ if free == 0 => 5,
+        0..25 => 0,
+        25..50 => 1,
+        50..75 => 2,
+        75..90 => 3,
+        _ => 4,
+    }
+}
+
+/// The class of how far what is free is from being one block: as large a one as so many IPUs can form, at least a
+/// quarter of that, or less.
+fn fragmentation(reference: &ReferenceInventory) -> usize {
+    let largest = reference.largest(None, |at| reference.is_free(at));
+    let best = reference.free(None).checked_ilog2();
+    match best.zip(largest.map(IpuCount::order)) {
+        None => 0,
+        Some((best, largest)) => match best - largest {
+            0 => 0,
+            1 | 2 => 1,
+            _ => 2,
+        },
+    }
+}
+
+/// The classes of pairs of allocations that a topology has.
+pub(super) fn kinds_of_allocations(reference: &ReferenceInventory) -> BTreeSet<usize> {
+    let clusters = reference.topology().clusters().to_vec();
+    let mut kinds = BTreeSet::new();
+    if Topology::new(clusters, None).as_ref() == Ok(reference.topology()) {
+        kinds.insert(0);
+        return kinds;
+    }
+    let scopes: Vec<&BTreeSet<IpuAddress>> = reference.scopes(None).map(|(_, ipus)| ipus).collect();
+    for (place, one) in scopes.iter().enumerate() {
+        for other in &scopes[..place] {
+            let kind = if one.is_disjoint(other) {
+                1
+            } else if one.is_subset(other) || other.is_subset(one) {
+                2
+            } else {
+                3
+            };
+            kinds.insert(kind);
+        }
+    }
+    kinds
+}
+
+impl fmt::Display for PolicyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "policy {}: every property holds in {} situations and {} long lives, {} placements (seed {})",
+            self.policy, self.situations, self.lives, self.placements, self.seed
+        )?;
+        let width = DIMENSIONS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for ((name, classes), counts) in DIMENSIONS.iter().zip(&self.counts) {
+            write!(f, "  {name:width$} ")?;
+            for (place, (class, count)) in classes.iter().zip(counts).enumerate() {
+                write!(f, "{}{class}: {count}", if place > 0 { ", " } else { " " })?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! The policy of the guide, and others that are wrong in one way each.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+
+use ipu_core::{Block, Inventory, IpuAddress, IpuCount, PlacementPolicy, PlacementRequest, Topology, View};
+
+/// A policy of one expression.
+macro_rules! policy {
+    ($(#[$doc:meta])* $name:ident, |$self:ident, $view:ident, $request:ident| $choose:expr) => {
+        policy!($(#[$doc])* $name {}, |$self, $view, $request| $choose);
+    };
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty)? }, |$self:ident, $view:ident, $request:ident| $choose:expr) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        pub(super) struct $name {
+            $($field: $type)?
+        }
+
+        impl PlacementPolicy for $name {
+            fn name(&self) -> &str {
+                stringify!($name)
+            }
+
+            fn choose(&$self, $view: &View<'_>, $request: &PlacementRequest) -> Option<Block> {
+                $choose
+            }
+        }
+    };
+}
+
+/// The one of the guide, which is right.
+#[derive(Default)]
+pub(super) struct Spread;
+
+impl PlacementPolicy for Spread {
+    fn name(&self) -> &'static str {
+        "spread"
+    }
+
+    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+        view.blocks(request.size)
+            .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
+    }
+}
+
+policy!(
+    /// Chooses what others hold.
+    Overlaps,
+    |self, view, request| {
+        let mut unheld = Inventory::new(view.inventory().topology());
+        for (owner, at) in view.inventory().exclusions() {
+            unheld.exclude(owner, [at]).unwrap();
+        }
+        unheld.view(request.allocation.as_ref()).unwrap().first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Chooses what is excluded.
+    IgnoresExclusions,
+    |self, view, request| {
+        let mut unexcluded = Inventory::new(view.inventory().topology());
+        let mut inventory = view.inventory().clone();
+        let all: Vec<_> = view.inventory().exclusions().map(|(owner, at)| (owner.clone(), at)).collect();
+        for (owner, at) in all {
+            inventory.lift(&owner, [at]).unwrap();
+        }
+        for (holder, block) in inventory.holders() {
+            unexcluded.occupy(holder.clone(), block.clone()).unwrap();
+        }
+        unexcluded.view(request.allocation.as_ref()).unwrap().first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Chooses free IPUs in a row that start one too late.
+    Misaligned,
+    |self, view, request| {
+        let good = view.first_fit(request.size)?;
+        let later: Vec<_> = good.addresses().map(|at| IpuAddress { ipu: at.ipu + 1, ..at }).collect();
+        let free = |at: &IpuAddress| at.ipu < 64 && view.inventory().free_mask(at.link_domain) >> at.ipu & 1 == 1;
+        if request.size <= IpuCount::LINK_DOMAIN && request.size > IpuCount::ONE && later.iter().all(free) {
+            return Block::of_ipus(later).ok();
+        }
+        Some(good)
+    }
+);
+
+policy!(
+    /// Chooses twice as many, if there are.
+    Generous,
+    |self, view, request| {
+        let twice = IpuCount::from_order(request.size.order() + 1)?;
+        view.first_fit(twice).or_else(|| view.first_fit(request.size))
+    }
+);
+
+policy!(
+    /// Takes all agents of a cluster to be one allocation.
+    CrossesAllocations,
+    |self, view, request| {
+        if request.allocation.is_some() {
+            return view.first_fit(request.size);
+        }
+        let inventory = view.inventory();
+        let mut joined = Inventory::new(&Topology::new(inventory.topology().clusters().to_vec(), None).ok()?);
+        for (holder, block) in inventory.holders() {
+            joined.occupy(holder.clone(), block.clone()).unwrap();
+        }
+        for (owner, at) in inventory.exclusions() {
+            joined.exclude(owner, [at]).unwrap();
+        }
+        joined.everything().first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Looks at the first link domain only.
+    GivesUpEarly,
+    |self, view, request| view.blocks(request.size).find(|block| block.first().link_domain == 0)
+);
+
+policy!(
+    /// Chooses the lowest and the highest in turn.
+    TakesTurns { turn: Cell<u32> },
+    |self, view, request| {
+        self.turn.set(self.turn.get() + 1);
+        if self.turn.get().is_multiple_of(2) {
+            return view.blocks(request.size).last();
+        }
+        view.first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Remembers that it was asked for one IPU, and chooses the highest from then on.
+    Remembers { single: Cell<bool> },
+    |self, view, request| {
+        if request.size == IpuCount::ONE {
+            self.single.set(true);
+            return view.first_fit(request.size);
+        }
+        if self.single.get() {
+            return view.blocks(request.size).last();
+        }
+        view.first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Looks at how the inventory keeps its tables.
+    LooksInside,
+    |self, view, request| {
+        let text = format!("{:?}", view.inventory());
+        let digest = text.bytes().fold(0_u32, |digest, byte| digest.wrapping_mul(31).wrapping_add(byte.into()));
+        if digest.is_multiple_of(2) {
+            return view.blocks(request.size).last();
+        }
+        view.first_fit(request.size)
+    }
+);
+
+policy!(
+    /// Expects that something is free.
+    PanicsOnFull,
+    |self, view, request| {
+        let Some(largest) = view.largest_block() else { panic!("something is free") };
+        view.first_fit(request.size.min(largest)).filter(|_| largest >= request.size)
+    }
+);
+
+policy!(
+    /// Takes link domains of any clusters.
+    SpansClusters,
+    |self, view, request| {
+        if request.size <= IpuCount::LINK_DOMAIN {
+            return view.first_fit(request.size);
+        }
+        let topology = view.inventory().topology();
+        let whole = (0..topology.link_domains()).rev().filter(|domain| view.free_in(*domain) == 64);
+        Block::whole(whole.take(request.size.get() as usize / 64)).ok().filter(|block| block.ipus() == request.size.get())
+    }
+);
+
+policy!(
+    /// Is to take the lowest block, and takes the highest.
+    LastFit,
+    |self, view, request| view.blocks(request.size).last()
+);
+
+policy!(
+    /// Takes any allocation.
+    AnyAllocation,
+    |self, view, request| view.inventory().everything().first_fit(request.size)
+);
+
+policy!(
+    /// Takes halves of link domains where whole ones are the rule.
+    TakesHalves,
+    |self, view, request| {
+        if request.size <= IpuCount::LINK_DOMAIN {
+            return view.first_fit(request.size);
+        }
+        let whole = view.first_fit(request.size)?;
+        let mut ipus: Vec<IpuAddress> = whole.addresses().collect();
+        let half = IpuCount::try_from(32).unwrap();
+        let home = |block: &Block| view.inventory().topology().home(block.first().link_domain).map(|(cluster, _)| cluster.id.clone());
+        let mut halves = view.blocks(half).filter(|block| home(block) == home(&whole));
+        if let Some(other) = halves.find(|block| !ipus.contains(&block.first())) {
+            ipus.truncate(ipus.len() - 32);
+            ipus.extend(other.addresses());
+        }
+        Block::of_ipus(ipus).ok()
+    }
+);
+
+policy!(
+    /// Makes IPUs up where none are free.
+    Invents,
+    |self, view, request| {
+        let beyond = view.inventory().topology().link_domains();
+        view.first_fit(request.size).or_else(|| Block::within(beyond, 0, request.size).ok())
+    }
+);
+
+policy!(
+    /// Never wants to.
+    Declines,
+    |self, _view, _request| None
+);
