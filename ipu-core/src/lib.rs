@@ -95,3 +95,8 @@ pub use topology::{
     AgentAttributes, Allocation, Cluster, Discovered, IpuAddress, LinkDomain, Topology, TopologyError,
 };
 pub use units::{IpuCount, IpuCountError, Timestamp};
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

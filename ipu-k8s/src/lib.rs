@@ -7,3 +7,8 @@
 
 #[cfg(feature = "crd")]
 pub mod crd;
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

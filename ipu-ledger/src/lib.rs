@@ -49,3 +49,8 @@ pub use ipu_core::{
     Change, Entry, EntryState, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin,
     Quota, QuotaSubject, Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
 };
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

