@@ -12,6 +12,7 @@ use crate::units::IpuCount;
 
 mod block;
 mod blockers;
+mod blocks;
 mod choose;
 mod error;
 mod exclusions;

@@ -3,6 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::blocks::{Blocks, Half};
 use super::words;
 use crate::units::IpuCount;
 
@@ -26,9 +27,9 @@ use crate::units::IpuCount;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeIndex {
     rows: Vec<Row>,
-    /// A tree in which each node has 32 children and one byte for each. Bit k of a byte is set if there is a maximal free
-    /// block of 2^k IPUs below. The root is the first; the children of node n are the nodes 32n+1 to 32n+32; the rows are
-    /// where the nodes of one more level would be.
+    /// A tree in which each node has [`Node::CHILDREN`] children and one byte for each. Bit k of a byte is set if there is
+    /// a maximal free block of 2^k IPUs below. The root is the first; the children of node n follow each other from node
+    /// n × `CHILDREN` + 1 on; the rows are where the nodes of one more level would be.
     nodes: Vec<Node>,
     /// What any child of the root has.
     any: u8,
@@ -40,37 +41,37 @@ pub struct FreeIndex {
 struct Row {
     ipus: u64,
     free: u64,
+    /// The maximal blocks of what is free.
+    blocks: Blocks,
 }
 
-/// The bytes of 32 children, the first in the lowest byte of the first word. Words, because a byte that is written and at
-/// once read as a part of a word makes the processor wait.
+/// The bytes of 32 children, the first in the lowest byte of the first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(32))]
 struct Node([u64; 4]);
 
 impl Node {
-    /// The first child with any of `orders`, a mask.
-    fn find(&self, orders: u8) -> Option<usize> {
-        let [a, b, c, d] = self
-            .0
-            .map(|word| word & (u64::from(orders) * 0x0101_0101_0101_0101));
-        // Counted instead of searched for: which word it is cannot be guessed.
-        let place = u32::from(a == 0) + u32::from(a | b == 0) + u32::from(a | b | c == 0);
-        let word = [a, b, c, d][place as usize & 3];
-        (word != 0).then(|| place as usize * 8 + word.trailing_zeros() as usize / 8)
+    const CHILDREN: usize = 32;
+
+    /// The first child with any of `orders`, a mask; there is one.
+    #[inline]
+    fn find(&self, orders: u8) -> usize {
+        let wanted = u64::from(orders) * 0x0101_0101_0101_0101;
+        let [a, b, c, d] = self.0.map(|word| word & wanted);
+        let (ab, abase) = if a == 0 { (b, 8) } else { (a, 0) };
+        let (cd, cbase) = if c == 0 { (d, 24) } else { (c, 16) };
+        let (word, base) = if (a | b) == 0 { (cd, cbase) } else { (ab, abase) };
+        base + word.trailing_zeros() as usize / 8
     }
 
     /// Makes `signature` what a child has, and answers what any child has then.
+    #[inline]
     fn set(&mut self, child: usize, signature: u8) -> u8 {
         let (place, shift) = ((child / 8) & 3, child % 8 * 8);
+        let [o, p, q] = [1, 2, 3].map(|next| self.0[(place + next) & 3]);
         let word = self.0[place] & !(0xff << shift) | u64::from(signature) << shift;
-        // The three words that were not written, one by one: to read the one back as a part of all would have to wait.
-        let [b, c, d] = [1, 2, 3].map(|next| self.0[(place + next) & 3]);
         self.0[place] = word;
-        let eight = word | b | c | d;
-        let four = eight | eight >> 32;
-        let two = four | four >> 16;
-        (two | two >> 8) as u8
+        any(word | (o | p | q))
     }
 }
 
@@ -78,11 +79,18 @@ impl FreeIndex {
     /// An index of rows that have these IPUs, all of them free; bit i of a word for IPU i.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = u64>) -> Self {
-        let rows: Vec<Row> = rows.into_iter().map(|ipus| Row { ipus, free: 0 }).collect();
-        let (mut nodes, mut level) = (1, 32);
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .map(|ipus| Row {
+                ipus,
+                free: 0,
+                blocks: Blocks::NONE,
+            })
+            .collect();
+        let (mut nodes, mut level) = (1, Node::CHILDREN);
         while level < rows.len() {
             nodes += level;
-            level *= 32;
+            level *= Node::CHILDREN;
         }
         let mut index = Self {
             rows,
@@ -104,6 +112,7 @@ impl FreeIndex {
 
     /// The free IPUs of a row; 0 if there is no such row.
     #[must_use]
+    #[inline]
     pub fn row(&self, row: usize) -> u64 {
         self.rows.get(row).map_or(0, |row| row.free)
     }
@@ -116,6 +125,7 @@ impl FreeIndex {
 
     /// The free block of `size` at the lowest address: row and first IPU.
     #[must_use]
+    #[inline]
     pub fn first_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
         let order = size.order();
         let row = self.find(0x7f << order.min(7))?;
@@ -125,80 +135,93 @@ impl FreeIndex {
     /// The block of `size` at the start of the smallest maximal free block that it fits into, the lowest of them: row
     /// and first IPU. This is what splits as little free space as possible.
     #[must_use]
+    #[inline]
     pub fn best_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
         let (order, row) = self.tightest(size)?;
-        Some((row, first_start(words::maximal(self.row(row), order))))
+        let Row { free, blocks, .. } = self.rows.get(row)?;
+        Some((row, blocks.first(*free, order)))
     }
 
     /// The order of the smallest maximal free block that `size` fits into, and the first row that has one.
+    #[inline]
     pub(super) fn tightest(&self, size: IpuCount) -> Option<(u32, usize)> {
-        let fitting = self.any >> size.order().min(7);
-        let order = size.order() + fitting.trailing_zeros();
-        Some((order, self.find(1 << order.min(7))?))
+        let wanted = size.order().min(7);
+        // The lowest bit alone, because to turn its number into a mask again would take longer.
+        let fitting = u32::from(self.any) >> wanted << wanted;
+        let lowest = fitting & fitting.wrapping_neg();
+        let row = self.find(lowest as u8)?;
+        Some(((lowest | 128).trailing_zeros(), row))
     }
 
     /// The first row that has a maximal free block of any of `orders`, a mask.
+    #[inline]
     fn find(&self, orders: u8) -> Option<usize> {
+        if self.any & orders == 0 {
+            return None;
+        }
         let mut node = 0;
         while let Some(children) = self.nodes.get(node) {
-            node = 32 * node + 1 + children.find(orders)?;
+            node = Node::CHILDREN * node + 1 + children.find(orders);
         }
         Some(node - self.nodes.len())
     }
 
     /// Takes the block of [`first_fit`](Self::first_fit).
+    #[inline]
     pub fn take_first(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.first_fit(size)?;
-        self.remove(row, first, size);
-        Some((row, first))
+        self.take(row, first, size).then_some((row, first))
     }
 
     /// Takes the block of [`best_fit`](Self::best_fit).
+    #[inline]
     pub fn take_best(&mut self, size: IpuCount) -> Option<(usize, u8)> {
-        let (row, first) = self.best_fit(size)?;
-        self.remove(row, first, size);
-        Some((row, first))
+        let (found, row) = self.tightest(size)?;
+        let order = size.order();
+        let row_found = self.rows.get_mut(row)?;
+        let was = row_found.blocks.signature();
+        let (node, more) = row_found.blocks.split(row_found.free, order, found);
+        row_found.free &= !node.ipus();
+        self.total -= size.get();
+        // What the split leaves is one block of each order below the one found. Known before it is known which they are.
+        let left = (1_u32 << found) - (1 << order);
+        let signature = was & !(1 << found) | u8::from(more) << found | left as u8;
+        self.tell(row, signature);
+        Some((row, node.first(order)))
     }
 
     /// Takes the block of `size` at `first`. Answers whether all of it was free; if not, nothing changes.
+    #[inline]
     pub fn take(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
-        let Some(block) = self.block(row, first, size) else {
+        let (Some(node), Some(found)) = (Half::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };
-        let free = self.row(row);
-        if free & block == block {
-            self.remove(row, first, size);
+        if !found.free & node.ipus() != 0 {
+            return false;
         }
-        free & block == block
-    }
-
-    /// Takes a block that is free.
-    fn remove(&mut self, row: usize, first: u8, size: IpuCount) {
-        let block = words::block(u32::from(first), size.order());
-        self.store(row, self.rows[row].free & !block);
+        found.free ^= node.ipus();
+        found.blocks.take(node);
         self.total -= size.get();
+        let signature = found.blocks.signature();
+        self.tell(row, signature);
+        true
     }
 
     /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
+    #[inline]
     pub fn give(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
-        let Some(block) = self.block(row, first, size) else {
+        let (Some(node), Some(found)) = (Half::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };
-        let free = self.row(row);
-        if free & block == 0 {
-            self.store(row, free | block);
-            self.total += size.get();
+        if (found.free | !found.ipus) & node.ipus() != 0 {
+            return false;
         }
-        free & block == 0
-    }
-
-    /// The IPUs of an aligned block, all of which the row has.
-    fn block(&self, row: usize, first: u8, size: IpuCount) -> Option<u64> {
-        if size > IpuCount::LINK_DOMAIN || !u32::from(first).is_multiple_of(size.get()) || first > 63 {
-            return None;
-        }
-        let block = words::block(u32::from(first), size.order());
-        (self.rows.get(row)?.ipus & block == block).then_some(block)
+        found.free ^= node.ipus();
+        found.blocks.give(node);
+        self.total += size.get();
+        let signature = found.blocks.signature();
+        self.tell(row, signature);
+        true
     }
 
     /// The rows that are free as a whole link domain.
@@ -214,21 +237,37 @@ impl FreeIndex {
 
     /// Makes exactly `free` the free IPUs of a row that exists.
     pub(super) fn set(&mut self, row: usize, free: u64) {
-        self.total = self.total - self.rows[row].free.count_ones() + free.count_ones();
-        self.store(row, free);
+        let found = &mut self.rows[row];
+        self.total = self.total - found.free.count_ones() + free.count_ones();
+        for (first, order) in words::aligned(found.free & !free) {
+            found.blocks.take(Half::at(first, order));
+        }
+        for (first, order) in words::aligned(free & !found.free) {
+            found.blocks.give(Half::at(first, order));
+        }
+        found.free = free;
+        let signature = found.blocks.signature();
+        self.tell(row, signature);
     }
 
-    /// The same, but for the total.
-    fn store(&mut self, row: usize, free: u64) {
-        self.rows[row].free = free;
-        let mut signature = words::signature(free);
+    /// Tells the nodes above a row what it has.
+    #[inline]
+    fn tell(&mut self, row: usize, mut signature: u8) {
         let mut child = self.nodes.len() + row;
         while let Some(node) = child.checked_sub(1) {
-            child = node / 32;
-            signature = self.nodes[child].set(node % 32, signature);
+            child = node / Node::CHILDREN;
+            signature = self.nodes[child].set(node % Node::CHILDREN, signature);
         }
         self.any = signature;
     }
+}
+
+/// What any of eight bytes has.
+#[inline]
+const fn any(eight: u64) -> u8 {
+    let four = eight | eight >> 32;
+    let two = four | four >> 16;
+    (two | two >> 8) as u8
 }
 
 /// The lowest start of a non-empty set of starts.

@@ -65,6 +65,21 @@ pub(crate) const fn block(first: u32, order: u32) -> u64 {
     u64::MAX >> (64 - (1_u32 << order)) << first
 }
 
+/// The aligned blocks that make up a word, ascending and none larger than needs be: first IPU and order.
+pub(crate) fn aligned(word: u64) -> impl Iterator<Item = (u8, u32)> {
+    let mut rest = word;
+    core::iter::from_fn(move || {
+        if rest == 0 {
+            return None;
+        }
+        let first = rest.trailing_zeros() & 63;
+        let together = (!(rest >> first)).trailing_zeros();
+        let order = (first | 64).trailing_zeros().min(together.ilog2());
+        rest &= !block(first, order);
+        Some((first as u8, order))
+    })
+}
+
 /// The bits that are set, ascending.
 pub(crate) fn bits(word: u64) -> impl Iterator<Item = u32> {
     let mut rest = word;
@@ -101,6 +116,12 @@ mod tests {
                 }
                 prop_assert_eq!(signature(free) >> order & 1 == 1, maximal(free, order) != 0);
             }
+            let mut rest = free;
+            for (first, order) in aligned(free) {
+                prop_assert!(is_free(rest, u32::from(first), order));
+                rest &= !block(u32::from(first), order);
+            }
+            prop_assert_eq!(rest, 0);
             let largest = (0..=6).rev().find(|order| starts(free, *order) != 0);
             prop_assert_eq!(top(signature(free)), largest);
         }
