@@ -1,8 +1,7 @@
 //! Partitions that come and go, the same for everything that is compared.
 
 use ipu_core::{FreeIndex, IpuCount};
-
-use crate::Random;
+use ipu_testkit::Random;
 
 /// The sizes of Pods, or of several, that are measured.
 pub const IPUS: [u32; 3] = [64, 1_024, 65_536];
@@ -119,15 +118,15 @@ fn churn(
     number: &mut usize,
     steps: &mut Vec<Step>,
 ) {
-    let orders = (ipus / 4).min(64).ilog2() as usize + 1;
-    let size = IpuCount::from_order(random.below(orders) as u32).expect("orders of 0 to 6 are sizes");
+    let orders = (ipus / 4).min(64).ilog2() + 1;
+    let size = IpuCount::from_order(random.below(orders)).expect("orders of 0 to 6 are sizes");
     let (row, ipu) = loop {
         if ipus - index.free() + size.get() <= limit
             && let Some(found) = index.take_best(size)
         {
             break found;
         }
-        let (first, size, number) = live.swap_remove(random.below(live.len()));
+        let (first, size, number) = live.swap_remove(random.below(live.len() as u32) as usize);
         let given = index.give(first as usize / 64, (first % 64) as u8, size);
         assert!(given, "what lives is held");
         steps.push(Step::Release { first, size, number });
