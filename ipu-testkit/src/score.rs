@@ -1,6 +1,6 @@
 //! Scores a placement policy on a trace: how busy the IPUs are, who waits how long and why, how scattered free space is.
 //!
-//! A replay of 100,000 jobs takes about a second, so that policies can be compared on real traces.
+//! A replay of 100,000 jobs on 1,024 IPUs takes less than a second, so that policies can be compared on real traces.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub struct Score {
     pub stranded: u64,
     /// Lines of the trace's file that are no job, and why.
     pub skipped: BTreeMap<Skip, u64>,
-    /// From the first submission to the last end.
+    /// From the first submission to the last end, or to the last submission if that one did not run.
     pub makespan_seconds: f64,
     /// IPUs times seconds that jobs held.
     pub ipu_seconds: f64,

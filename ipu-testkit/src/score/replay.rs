@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
             return;
         };
         let end = now.saturating_add(millis(job.runtime));
-        self.tally.start(job, now, end);
+        self.tally.start(job);
         self.inventory
             .occupy(partition_id(index), block.clone())
             .expect("what `place` answers is free, and no one else is called trace-job-N");

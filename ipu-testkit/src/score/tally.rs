@@ -17,7 +17,6 @@ const SLOWDOWN_FLOOR_MILLIS: u64 = 10_000;
 pub(super) struct Tally {
     now: u64,
     began: u64,
-    ended: u64,
     /// IPUs that can be used.
     ipus: u32,
     /// The size of the largest partition that fits when nobody runs.
@@ -65,7 +64,6 @@ impl Tally {
         let mut tally = Self {
             now: submit(0),
             began: submit(0),
-            ended: submit(0),
             ipus,
             capacity: inventory.largest_block().map_or(0, IpuCount::get),
             steady: (submit(jobs.len() / 10), submit(jobs.len().saturating_sub(1))),
@@ -141,19 +139,18 @@ impl Tally {
         self.causes[cause as usize].stranded += 1;
     }
 
-    pub(super) fn start(&mut self, job: &TraceJob, now: u64, end: u64) {
-        let wait = now.saturating_sub(millis(job.submit));
+    pub(super) fn start(&mut self, job: &TraceJob) {
+        let wait = self.now.saturating_sub(millis(job.submit));
         let runtime = millis(job.runtime);
         let waits = &mut self.waits[job.size.order() as usize];
         waits.times.push(wait);
         let slowdown = (wait + runtime) as f64 / runtime.max(SLOWDOWN_FLOOR_MILLIS) as f64;
         waits.slowdown += slowdown.max(1.0);
-        self.ended = self.ended.max(end);
     }
 
-    /// The score at the end.
+    /// The score at the end, which is now.
     pub(super) fn score(mut self, policy: &str, trace: &Trace) -> Score {
-        let makespan = self.ended - self.began;
+        let makespan = self.now - self.began;
         let share = |part: u128, span: u64| ratio(part as f64, f64::from(self.ipus) * span as f64);
         let (began, ended) = self.steady;
         for (stats, waited) in self.causes.iter_mut().zip(self.waited) {

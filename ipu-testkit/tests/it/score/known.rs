@@ -5,7 +5,7 @@ use ipu_testkit::{
     Cause, JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, replay_trace, score_policy,
 };
 
-use super::policies::{SmallOnly, Spread, Stubborn, Wasteful, count, job};
+use super::policies::{Moody, SmallOnly, Spread, Stubborn, Wasteful, count, job};
 
 fn scored(policy: &dyn PlacementPolicy, trace: &Trace, inventory: &Inventory) -> Score {
     replay_trace(policy, trace, inventory, &ScoreOptions::default())
@@ -66,6 +66,10 @@ fn who_was_passed_sixteen_times_holds_back_the_others() {
     let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
     let held = score.causes[&Cause::HeldBackForEarlier];
     assert_eq!(held.waited, 58 - 16);
+    // 42 who come from 18 to 59 are held back until 100. Then the eight runs for 10, and eight of them go each second.
+    assert_eq!(held.job_seconds, 2583.0);
+    let room = score.causes[&Cause::NotEnoughFree];
+    assert_eq!(room.job_seconds, 99.0 + 420.0 + 90.0);
     assert_eq!(score.waiting_by_size[&8].max, 99.0);
     // The k-th of those held back waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
     assert_eq!(score.waiting_by_size[&1].p50, 66.0);
@@ -83,6 +87,22 @@ fn jobs_that_never_fit_are_refused_and_those_that_a_policy_never_wants_are_stran
     assert_eq!((stubborn.ran, stubborn.refused, stubborn.stranded), (2, 1, 0));
     assert_eq!(stubborn.makespan_seconds, 10.0);
     assert_eq!(stubborn.causes[&Cause::Illegal].job_seconds, 5.0);
+}
+
+#[test]
+fn nobody_is_held_back_for_a_job_that_the_policy_never_wants() {
+    let jobs = (0..40).map(|second| job(second, 1, if second == 0 { 8 } else { 4 }));
+    let score = score_policy::<SmallOnly>(&Trace::of_jobs(jobs), &Topology::pod16());
+    assert_eq!((score.ran, score.stranded, score.waiting.max), (39, 1, 0.0));
+    assert!(!score.causes.contains_key(&Cause::HeldBackForEarlier), "{score}");
+}
+
+#[test]
+fn what_comes_after_the_last_end_and_is_refused_still_makes_the_trace_longer() {
+    let trace = Trace::of_jobs([job(0, 10, 4), job(40, 10, 8)]);
+    let score = score_policy::<BestFit>(&trace, &Topology::pod4());
+    assert_eq!((score.makespan_seconds, score.utilisation), (40.0, 0.25));
+    assert_eq!(score.fragmentation.mean, 0.0);
 }
 
 #[test]
@@ -114,6 +134,16 @@ fn priority_goes_first_and_equals_in_order() {
     let inventory = Inventory::new(&Topology::pod4());
     let replay = replay_trace(&BestFit, &trace, &inventory, &ScoreOptions::default());
     assert_eq!(replay.started(), [0, 2, 4, 1, 3]);
+}
+
+#[test]
+fn a_policy_that_declined_is_asked_again_once_somebody_else_went() {
+    // With 15 free it does not want the pair; with 12, after three more singles, it does.
+    let trace = Trace::of_jobs([1, 2, 1, 1, 1].map(|ipus| job(0, 10, ipus)));
+    let inventory = Inventory::new(&Topology::pod16());
+    let replay = replay_trace(&Moody, &trace, &inventory, &ScoreOptions::default());
+    assert_eq!(replay.started(), [0, 2, 3, 4, 1]);
+    assert_eq!(replay.score().waiting.max, 0.0);
 }
 
 #[test]
