@@ -18,6 +18,10 @@ pub use world::{JobWorld, Room, Trespass, Who};
 /// How many cases unless somebody asks for more: a few seconds in a debug build.
 const CASES: u32 = 200;
 
+/// How often a failing case is made smaller at most, unless somebody asks for more: enough for the dozen events and words
+/// that a case has, few enough that a planner that never comes to rest is reported within seconds.
+const SHRINKS: u32 = 200;
+
 /// How much is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,6 +31,8 @@ pub struct PlannerOptions {
     pub cases: u32,
     /// What the random cases follow from: the same seed and number make the same cases.
     pub seed: u64,
+    /// How often a failing case is made smaller at most.
+    pub shrinks: u32,
 }
 
 impl Default for PlannerOptions {
@@ -34,6 +40,7 @@ impl Default for PlannerOptions {
         Self {
             cases: CASES,
             seed: 0,
+            shrinks: SHRINKS,
         }
     }
 }
@@ -59,6 +66,13 @@ impl PlannerOptions {
     #[must_use]
     pub const fn with_cases(mut self, cases: u32) -> Self {
         self.cases = cases;
+        self
+    }
+
+    /// So many attempts to make a failing case smaller.
+    #[must_use]
+    pub const fn with_shrinks(mut self, shrinks: u32) -> Self {
+        self.shrinks = shrinks;
         self
     }
 

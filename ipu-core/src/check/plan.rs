@@ -3,8 +3,10 @@
 //! A shell calls [`check_plan`] before it applies a plan and applies none that is broken; tests call it on every plan.
 
 mod effects;
+mod end;
 mod facts;
 mod record;
+mod verdicts;
 
 use alloc::vec::Vec;
 
@@ -91,11 +93,55 @@ pub enum BrokenPlan {
         /// The effect.
         effect: Effect,
     },
-    /// Something of a deleted job that nothing ends.
-    #[error("a process or partition of instance {instance} of the deleted job is left alone")]
+    /// Something that nothing ends of an instance that is to have nothing: its job is deleted or suspended, or has
+    /// finished and keeps nothing; it is surplus; its session is over.
+    #[error("a process or partition of instance {instance}, which is to have nothing, is left alone")]
     LeftBehind {
         /// Which instance.
         instance: u32,
+    },
+    /// A process that nothing ends although it is of another attempt, is none that the job has, still works in an instance
+    /// that has ended, or is a worker that the clean-up policy removes.
+    #[error("a process of instance {instance} that is not to stay is left alone")]
+    LeftRunning {
+        /// Which instance.
+        instance: u32,
+    },
+    /// A partition in error that is not reset, or one reset that is not in error since an earlier attempt.
+    #[error("{effect:?} is not what the state of the partition asks for")]
+    WrongRemedy {
+        /// The effect.
+        effect: Effect,
+    },
+    /// An end that is overlooked.
+    #[error("no verdict on instance {instance}, although {why}")]
+    NoVerdict {
+        /// Which instance.
+        instance: u32,
+        /// What asks for a verdict.
+        why: &'static str,
+    },
+    /// An end that is judged otherwise than the tables say.
+    #[error("a wrong verdict on instance {instance}: {what}")]
+    WrongVerdict {
+        /// Which instance.
+        instance: u32,
+        /// What is true of it.
+        what: &'static str,
+    },
+    /// What is remembered of an instance does not follow from what was remembered and is observed.
+    #[error("what is remembered of instance {instance} is wrong: {what}")]
+    WrongMemory {
+        /// Which instance.
+        instance: u32,
+        /// What of it.
+        what: &'static str,
+    },
+    /// A first failure that is not the first.
+    #[error("the wrong failure is blamed: {what}")]
+    WrongBlame {
+        /// Why it is wrong.
+        what: &'static str,
     },
     /// An instance that has ended and goes on standing in the line.
     #[error("instance {instance} has ended and still waits for a partition")]
@@ -167,5 +213,6 @@ pub fn check_plan(job: &JobSpec, seen: &Observation, plan: &Plan) -> Vec<BrokenP
     let facts = Facts::new(job, seen);
     effects::check(&facts, plan, &mut broken);
     record::check(&facts, plan, &mut broken);
+    verdicts::check(&facts, plan, &mut broken);
     broken
 }

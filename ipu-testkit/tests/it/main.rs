@@ -3,6 +3,7 @@
 
 mod broken_stores;
 mod fake;
+mod planner;
 mod policy;
 mod score;
 mod stores;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::BrokenPlan;
 use super::facts::{Facts, Who};
 use crate::job::CleanPodPolicy;
-use crate::observation::{PartitionFacts, ProcessPhase};
+use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::{Effect, Plan};
 
 pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
@@ -49,7 +49,7 @@ fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
                     effect: effect.clone(),
                 })
             } else {
-                None
+                check_remedy(facts, effect, *instance, *attempt)
             }
         }),
         Effect::StartWorker {
@@ -74,6 +74,16 @@ fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
         Effect::ReleasePartition { instance, .. } => check_release(facts, effect, *instance),
         Effect::Finalize => None,
     }
+}
+
+/// A partition in error since an earlier attempt is reset, and no other.
+fn check_remedy(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+    let mut partitions = facts.partitions(instance);
+    let (first, contradicted) = (partitions.next(), partitions.next().is_some());
+    let stale = matches!(first, Some(PartitionFacts::Failed { attempt: of, .. }) if *of < attempt);
+    let resets = matches!(effect, Effect::ResetPartition { .. });
+    let effect = effect.clone();
+    (stale != resets && !contradicted).then_some(BrokenPlan::WrongRemedy { effect })
 }
 
 fn check_begin(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
@@ -187,8 +197,14 @@ fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32) -> Option<Br
 /// What is forgotten: of a deleted job, and of an instance that has ended.
 fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let mut anything = false;
-    for seen in &facts.seen.instances {
+    for (position, seen) in facts.seen.instances.iter().enumerate() {
         let instance = seen.index;
+        if facts.seen.instances[..position]
+            .iter()
+            .any(|other| other.index == instance)
+        {
+            continue;
+        }
         let held = facts
             .partitions(instance)
             .any(|partition| *partition != PartitionFacts::Absent);
@@ -201,9 +217,20 @@ fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>)
             .partitions(instance)
             .any(|partition| *partition == PartitionFacts::Releasing);
         let stuck = held && !releasing && !released && !facts.any_alive(instance);
-        if facts.seen.deleted && (stuck || is_unstopped(facts, plan, instance)) {
-            broken.push(BrokenPlan::LeftBehind { instance });
-        } else if facts.waits_for_nothing(instance) && stuck && !facts.is_judged(plan, instance) {
+        // What is judged in this pass is acted upon in the next.
+        let due = facts.seen.deleted || !facts.is_judged(plan, instance);
+        let any = |_, _: &_| true;
+        if due && facts.is_to_have_nothing(instance) {
+            if stuck || is_unstopped(facts, plan, instance, any) {
+                broken.push(BrokenPlan::LeftBehind { instance });
+            }
+        } else if due
+            && is_unstopped(facts, plan, instance, |who, process| {
+                is_to_go(facts, instance, who, process)
+            })
+        {
+            broken.push(BrokenPlan::LeftRunning { instance });
+        } else if due && facts.waits_for_nothing(instance) && stuck {
             broken.push(BrokenPlan::LeftInLine { instance });
         }
     }
@@ -216,9 +243,26 @@ fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>)
     }
 }
 
-/// Whether a process is neither stopping nor told to stop.
-fn is_unstopped(facts: &Facts<'_>, plan: &Plan, instance: u32) -> bool {
-    facts.processes(instance).any(|(who, process)| {
+/// Whether a process is not to stay although its instance may keep something.
+fn is_to_go(facts: &Facts<'_>, instance: u32, who: Who, process: &ProcessFacts) -> bool {
+    let misplaced = process.attempt != facts.attempt(instance) || !facts.is_of_the_job(who);
+    let works = who == Who::Launcher || !facts.has_launcher();
+    let straggler = facts.outcome(instance).is_some() && works && process.phase.is_alive();
+    let cleaned = facts.is_finished()
+        && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
+        && who != Who::Launcher;
+    misplaced || straggler || cleaned
+}
+
+/// Whether a process that `counts` is neither stopping nor told to stop.
+fn is_unstopped(
+    facts: &Facts<'_>,
+    plan: &Plan,
+    instance: u32,
+    counts: impl Fn(Who, &ProcessFacts) -> bool,
+) -> bool {
+    let counted = |(who, process): &(Who, &ProcessFacts)| counts(*who, process);
+    facts.processes(instance).filter(counted).any(|(who, process)| {
         let attempt = process.attempt;
         let stop = match who {
             Who::Worker(worker) => Effect::StopWorker {

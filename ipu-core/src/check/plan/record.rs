@@ -11,7 +11,7 @@ use crate::observation::PartitionFacts;
 use crate::plan::{JobPhase, Plan};
 
 pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    let rules: [(bool, &'static str); 8] = [
+    let rules: [(bool, &'static str); 10] = [
         (is_ordered(plan), "its instances are not in order"),
         (
             keeps_attempts(facts, plan),
@@ -36,6 +36,14 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
             "it has another number of instances",
         ),
         (!plan.status.message.is_empty(), "its message is empty"),
+        (
+            tells_what_is_asked(facts, plan),
+            "its phase is not what is asked of it: deleted, suspended",
+        ),
+        (
+            runs_on_partitions(facts, plan),
+            "it runs while an instance has no partition for its attempt",
+        ),
     ];
     for (holds, what) in rules {
         if !holds {
@@ -48,6 +56,26 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
     }
     check_verdicts(facts, plan, broken);
     check_wake(facts, plan, broken);
+}
+
+fn tells_what_is_asked(facts: &Facts<'_>, plan: &Plan) -> bool {
+    let phase = plan.status.phase;
+    let suspended = facts.job.suspend() && !facts.seen.deleted && !phase.is_finished();
+    (phase == JobPhase::Terminating) == facts.seen.deleted && (phase == JobPhase::Suspended) == suspended
+}
+
+fn runs_on_partitions(facts: &Facts<'_>, plan: &Plan) -> bool {
+    let mut open = plan
+        .status
+        .instances
+        .iter()
+        .filter(|now| now.outcome.is_none() && !facts.is_surplus(now.index));
+    plan.status.phase != JobPhase::Running
+        || open.all(|now| {
+            facts.partitions(now.index).any(
+                |partition| matches!(partition, PartitionFacts::Active { attempt, .. } if *attempt == now.attempt),
+            )
+        })
 }
 
 fn is_ordered(plan: &Plan) -> bool {

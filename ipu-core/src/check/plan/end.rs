@@ -1,0 +1,280 @@
+//! How the attempt of an instance ended, told from the tables of the documents, not from the rules.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::facts::{Facts, Who};
+use crate::exit::Exit;
+use crate::job::Shape;
+use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::{Culprit, InstanceStatus};
+use crate::units::Timestamp;
+
+/// How an attempt ended, or that it goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum End {
+    /// It goes on.
+    None,
+    /// Everything that does its work ended with code 0.
+    Well,
+    /// Something failed; what may be blamed for it.
+    Badly(Vec<Failure>),
+    /// The time of its session is over.
+    SessionOver,
+    /// Nothing can run on its partition.
+    NothingRuns,
+}
+
+/// Something that failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Failure {
+    pub(super) culprit: Culprit,
+    pub(super) exit: Option<Exit>,
+    pub(super) at: Timestamp,
+}
+
+impl Failure {
+    /// Whether the other one followed from this one.
+    fn precedes(&self, other: &Self) -> bool {
+        let launcher = |failure: &Self| failure.culprit == Culprit::Launcher;
+        let stopped = |failure: &Self| failure.exit.is_some_and(|exit| [137, 143].contains(&exit.code()));
+        if self.at != other.at {
+            self.at < other.at
+        } else if launcher(self) != launcher(other) {
+            launcher(other)
+        } else if stopped(self) != stopped(other) {
+            stopped(other)
+        } else {
+            self.culprit < other.culprit
+        }
+    }
+
+    /// The exit code that is judged.
+    pub(super) fn code(&self) -> Option<u8> {
+        self.exit.map(Exit::code).filter(|code| *code != 0)
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// What is remembered of the newest attempt: nothing, if the record does not know it.
+    pub(super) fn memory(&self, instance: u32) -> InstanceStatus {
+        let known = self
+            .recorded(instance)
+            .filter(|_| self.attempt_is_recorded(instance));
+        known.cloned().unwrap_or_else(|| InstanceStatus {
+            attempt: self.attempt(instance),
+            outcome: self.outcome(instance),
+            ..InstanceStatus::new(instance)
+        })
+    }
+
+    /// The processes of the newest attempt.
+    pub(super) fn own(&self, instance: u32) -> Vec<(Who, &'a ProcessFacts)> {
+        let attempt = self.attempt(instance);
+        self.processes(instance)
+            .filter(|(who, process)| process.attempt == attempt && self.is_of_the_job(*who))
+            .collect()
+    }
+
+    /// How the newest attempt of an instance that has not ended ended.
+    pub(super) fn end(&self, instance: u32) -> End {
+        let failures = if self.has_launcher() {
+            if self
+                .own(instance)
+                .iter()
+                .any(|(who, process)| *who == Who::Launcher && succeeded(process))
+            {
+                return End::Well;
+            }
+            self.failures_under_a_launcher(instance)
+        } else {
+            let failed = |(who, process): &(Who, &ProcessFacts)| {
+                failure(*who, process).filter(|_| !succeeded(process))
+            };
+            self.own(instance).iter().filter_map(failed).collect()
+        };
+        if !failures.is_empty() {
+            let first = |one: &Failure| !failures.iter().any(|other| other.precedes(one));
+            return End::Badly(failures.iter().copied().filter(first).collect());
+        }
+        let done = |worker| self.is_done(instance, worker);
+        if !self.has_launcher() && (0..self.job.workers_per_instance()).all(done) {
+            return End::Well;
+        }
+        if self.is_session_over(instance) {
+            return End::SessionOver;
+        }
+        self.end_by_partition(instance)
+    }
+
+    fn failures_under_a_launcher(&self, instance: u32) -> Vec<Failure> {
+        let own = self.own(instance);
+        let ended = own
+            .iter()
+            .filter(|(who, process)| *who != Who::Launcher || !succeeded(process));
+        let mut failures: Vec<Failure> = ended
+            .filter_map(|(who, process)| failure(*who, process))
+            .collect();
+        if self.launched(instance).is_some() {
+            let known = failures.iter().map(|failure| failure.at);
+            let at = known.chain([self.seen.now]).min().unwrap_or_default();
+            let all = (0..self.job.workers_per_instance())
+                .map(Who::Worker)
+                .chain([Who::Launcher]);
+            let gone = all.filter(|who| !own.iter().any(|(other, _)| other == who));
+            failures.extend(gone.map(|who| Failure {
+                culprit: culprit(who),
+                exit: None,
+                at,
+            }));
+        }
+        failures
+    }
+
+    /// Since when the launcher of the newest attempt runs, or ran.
+    pub(super) fn launched(&self, instance: u32) -> Option<Timestamp> {
+        let running = self
+            .own(instance)
+            .into_iter()
+            .filter_map(|(who, process)| match process.phase {
+                ProcessPhase::Running { since } if who == Who::Launcher => Some(since),
+                _ => None,
+            });
+        self.memory(instance).launched.or(running.min())
+    }
+
+    fn is_session_over(&self, instance: u32) -> bool {
+        let Shape::Interactive { ttl } = self.job.shape() else {
+            return false;
+        };
+        self.launched(instance)
+            .is_some_and(|since| since.plus(*ttl) <= self.seen.now)
+    }
+
+    /// Whether a worker without launcher has done its part of the newest attempt.
+    pub(super) fn is_done(&self, instance: u32, worker: u32) -> bool {
+        let ended = |(who, process): &(Who, &ProcessFacts)| *who == Who::Worker(worker) && succeeded(process);
+        !self.has_launcher()
+            && (self.memory(instance).done.contains(&worker) || self.own(instance).iter().any(ended))
+    }
+
+    /// Whether a worker runs, or has done its part.
+    pub(super) fn is_ready(&self, instance: u32, worker: u32) -> bool {
+        self.is_done(instance, worker) || self.runs(instance, worker, self.attempt(instance))
+    }
+
+    fn end_by_partition(&self, instance: u32) -> End {
+        let attempt = self.attempt(instance);
+        let mut workers = 0..self.job.workers_per_instance();
+        let begun = !self.own(instance).is_empty() || workers.any(|worker| self.is_done(instance, worker));
+        let nothing = PartitionFacts::Absent;
+        let partition = self.partitions(instance).next().unwrap_or(&nothing);
+        match partition {
+            PartitionFacts::Active {
+                attempt: of, since, ..
+            } if *of == attempt => {
+                if self.is_too_late(instance, *since) {
+                    End::NothingRuns
+                } else {
+                    End::None
+                }
+            }
+            PartitionFacts::Pending { attempt: of } if *of == attempt => End::None,
+            _ if begun => End::Badly(
+                [Failure {
+                    culprit: Culprit::Partition,
+                    exit: None,
+                    at: self.seen.now,
+                }]
+                .into(),
+            ),
+            PartitionFacts::Failed { attempt: of, .. } if *of == attempt => End::NothingRuns,
+            _ => End::None,
+        }
+    }
+
+    /// Whether a worker that does not run could have started longer ago than it may take.
+    fn is_too_late(&self, instance: u32, active: Timestamp) -> bool {
+        let memory = self.memory(instance);
+        let late = |worker: u32| {
+            let waits = self
+                .own(instance)
+                .into_iter()
+                .filter_map(|(who, process)| match process.phase {
+                    ProcessPhase::Starting { since } if who == Who::Worker(worker) => Some(since),
+                    _ => None,
+                });
+            let could = waits
+                .chain([active])
+                .chain(memory.retry_at)
+                .max()
+                .unwrap_or_default();
+            !self.is_ready(instance, worker) && could.plus(self.job.start_deadline()) <= self.seen.now
+        };
+        memory.running_since.is_none() && (0..self.job.workers_per_instance()).any(late)
+    }
+
+    /// When the job began to run, its suspension aside.
+    pub(super) fn started(&self) -> Option<Timestamp> {
+        if self.job.suspend() && !self.is_finished() && !self.seen.deleted {
+            return None;
+        }
+        let open = |index: u32| self.is_open(index);
+        let indices = self.seen.instances.iter().map(|facts| facts.index);
+        let began = indices
+            .filter(|index| open(*index))
+            .flat_map(|index| self.processes(index));
+        let began = began.filter_map(|(_, process)| match process.phase {
+            ProcessPhase::Running { since } => Some(since),
+            ProcessPhase::Exited { at, .. } => Some(at),
+            ProcessPhase::Starting { .. } | ProcessPhase::Stopping | ProcessPhase::Lost { .. } => None,
+        });
+        began.chain(self.seen.status.started).min()
+    }
+
+    /// Whether the job has run for longer than it may.
+    pub(super) fn is_overdue(&self) -> bool {
+        let limit: Option<Duration> = self.job.max_runtime();
+        let ends = limit
+            .zip(self.started())
+            .map(|(limit, started)| started.plus(limit));
+        !self.seen.deleted && !self.is_finished() && ends.is_some_and(|end| end <= self.seen.now)
+    }
+
+    /// Whether verdicts are made on an instance: it is wanted, it has not ended, nor has its job.
+    pub(super) fn is_open(&self, instance: u32) -> bool {
+        !self.seen.deleted
+            && !self.is_finished()
+            && !self.is_surplus(instance)
+            && self.outcome(instance).is_none()
+    }
+}
+
+fn succeeded(process: &ProcessFacts) -> bool {
+    matches!(process.phase, ProcessPhase::Exited { exit, .. } if exit.code() == 0)
+}
+
+/// The end of a process, whatever its code.
+fn failure(who: Who, process: &ProcessFacts) -> Option<Failure> {
+    let culprit = culprit(who);
+    match process.phase {
+        ProcessPhase::Exited { exit, at, .. } => Some(Failure {
+            culprit,
+            exit: Some(exit),
+            at,
+        }),
+        ProcessPhase::Lost { at, .. } => Some(Failure {
+            culprit,
+            exit: None,
+            at,
+        }),
+        ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
+    }
+}
+
+const fn culprit(who: Who) -> Culprit {
+    match who {
+        Who::Worker(worker) => Culprit::Worker { worker },
+        Who::Launcher => Culprit::Launcher,
+    }
+}
