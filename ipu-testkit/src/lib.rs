@@ -5,6 +5,7 @@ mod planner;
 mod policy;
 mod random;
 mod reference;
+mod rules;
 mod score;
 mod store_suite;
 pub mod strategies;
@@ -19,6 +20,7 @@ pub use planner::{
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference::ReferenceInventory;
+pub use rules::{RuleVerdict, rule_verdicts, rules_reached};
 pub use score::{
     Cause, CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, Skip,
     SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace,

@@ -23,7 +23,7 @@ pub enum PlannerProperty {
     FixedPoint,
     /// Once the trouble has stopped, a job runs or has finished.
     ComesToRest,
-    /// A job all of whose processes succeed finishes.
+    /// A job all of whose processes succeed finishes, or starts again if its restart policy is Always.
     Finishes,
     /// A job holds what its clean-up policy says, and for as long.
     HoldsWhatItsPolicySays,
@@ -40,7 +40,7 @@ impl fmt::Display for PlannerProperty {
             Self::NothingShared => "an effect would share a device",
             Self::FixedPoint => "plans go on changing things although nothing else happens",
             Self::ComesToRest => "the trouble is over, and the job neither runs nor has finished",
-            Self::Finishes => "every process ended well, and the job does not finish",
+            Self::Finishes => "every process ended well, and the job does not finish, or finishes although it is to start again",
             Self::HoldsWhatItsPolicySays => "the job does not hold what its clean-up policy says",
             Self::LetsGo => "the job is deleted, and is not let go of",
         })

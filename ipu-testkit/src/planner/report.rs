@@ -5,6 +5,8 @@ use std::fmt;
 
 use ipu_core::{Effect, JobSpec, Observation, Plan};
 
+use crate::rules::{RuleVerdict, rule_verdicts, rules_reached};
+
 /// What the cases covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,13 +21,25 @@ pub struct PlannerReport {
     pub plans: u64,
     /// How often each effect was planned, by its name.
     pub effects: BTreeMap<&'static str, u64>,
+    /// How many plans showed each verdict of a rule of the core; those that none showed are absent.
+    pub rules: BTreeMap<RuleVerdict, u64>,
 }
 
 impl PlannerReport {
-    pub(super) fn note(&mut self, _job: &JobSpec, _seen: &Observation, plan: &Plan) {
+    /// The verdicts of the rules of the core that no plan showed.
+    #[must_use]
+    pub fn unreached(&self) -> Vec<RuleVerdict> {
+        let all = rule_verdicts().map(|(verdict, _)| verdict);
+        all.filter(|verdict| !self.rules.contains_key(verdict)).collect()
+    }
+
+    pub(super) fn note(&mut self, job: &JobSpec, seen: &Observation, plan: &Plan) {
         self.plans += 1;
         for effect in &plan.effects {
             *self.effects.entry(name(effect)).or_default() += 1;
+        }
+        for verdict in rules_reached(job, seen, plan) {
+            *self.rules.entry(verdict).or_default() += 1;
         }
     }
 }
@@ -45,6 +59,9 @@ impl fmt::Display for PlannerReport {
         )?;
         for (effect, count) in &self.effects {
             writeln!(f, "{effect}: {count}")?;
+        }
+        for (verdict, count) in &self.rules {
+            writeln!(f, "{verdict}: {count}")?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ pub fn job_words() -> impl Strategy<Value = Vec<String>> {
     let restart = (
         select(vec!["Never", "Always", "OnFailure", "ExitCode"]),
         0_u32..3,
-        select(vec!["0", "10", "400"]),
+        select(vec!["0", "10", "200", "400"]),
     )
         .prop_map(|(kind, limit, back_off)| {
             vec![

@@ -34,175 +34,37 @@ const fn broken(
     }
 }
 
-pub(super) const BROKEN: [Broken; 31] = [
-    broken(
-        "backoff",
-        "no pause at all",
-        no_pause,
-        "do not pause as long as is due",
-    ),
-    broken(
-        "backoff",
-        "the pause never grows",
-        constant_pause,
-        "do not pause as long as is due",
-    ),
-    broken(
-        "backoff",
-        "the pause is not waited for",
-        impatient,
-        "before the back-off is over",
-    ),
-    broken(
-        "backoff",
-        "nothing looks after the pause",
-        sleepy,
-        "nothing would ever look again",
-    ),
-    broken(
-        "cleanup",
-        "None removes everything",
-        removes_everything,
-        "which is to stay",
-    ),
-    broken(
-        "cleanup",
-        "nothing is ever removed",
-        removes_nothing,
-        "which is to have nothing, is left alone",
-    ),
-    broken(
-        "cleanup",
-        "Workers keeps the workers",
-        keeps_workers,
-        "is left alone",
-    ),
-    broken(
-        "deadline",
-        "it is ignored",
-        no_deadline,
-        "the job has run for longer than it may",
-    ),
-    broken(
-        "deadline",
-        "the count begins anew with every attempt",
-        forgets_the_start,
-        "since when it runs",
-    ),
-    broken(
-        "finalize",
-        "released under processes",
-        releases_early,
-        "while a process may still use the partition",
-    ),
-    broken(
-        "finalize",
-        "let go of first",
-        finalizes_first,
-        "finalized before everything was gone",
-    ),
-    broken(
-        "finalize",
-        "never let go of",
-        never_finalizes,
-        "but it is not finalized",
-    ),
-    broken(
-        "first_failure",
-        "the last is blamed",
-        blames_the_last,
-        "the wrong failure is blamed",
-    ),
-    broken(
-        "first_failure",
-        "the launcher is blamed",
-        blames_the_launcher,
-        "the wrong failure is blamed",
-    ),
-    broken(
-        "interactive",
-        "the session never ends",
-        endless_session,
-        "the time of its session is over",
-    ),
-    broken(
-        "interactive",
-        "waiting costs time",
-        short_session,
-        "a wrong verdict on instance",
-    ),
-    broken(
-        "orphan",
-        "processes of another attempt are adopted",
-        adopts,
-        "another attempt may still run|that is not to stay is left alone",
-    ),
-    broken(
-        "orphan",
-        "the others of a failed instance go on",
-        keeps_stragglers,
-        "is not to stay is left alone",
-    ),
-    broken(
-        "reset",
-        "a stale partition is used",
-        uses_stale_partitions,
-        "without a partition that is active for it",
-    ),
-    broken(
-        "reset",
-        "a partition in error is not reset",
-        asks_instead_of_reset,
-        "is not what the state of the partition",
-    ),
-    broken(
-        "reset",
-        "nothing is ever reset",
-        never_resets,
-        "neither runs nor has finished",
-    ),
-    broken(
-        "restart",
-        "beyond the limit",
-        restarts_for_ever,
-        "its restarts are more than allowed",
-    ),
-    broken(
-        "restart",
-        "restarts are not counted",
-        counts_no_restart,
-        "are not how many instances restart",
-    ),
-    broken(
-        "restart",
-        "whatever the code",
-        restarts_whatever_the_code,
-        "a failure that is not retryable",
-    ),
-    broken(
-        "scale",
-        "what is surplus stays",
-        keeps_surplus,
-        "which is to have nothing, is left alone",
-    ),
-    broken(
-        "scale",
-        "the first goes with the last",
-        drops_the_first_too,
-        "before its attempt was closed",
-    ),
-    broken(
-        "start_deadline",
-        "it is ignored",
-        no_start_deadline,
-        "nothing can run on its partition",
-    ),
-    broken(
-        "suspend",
-        "it holds on",
-        holds_on,
-        "which is to have nothing, is left alone",
-    ),
+#[rustfmt::skip]
+pub(super) const BROKEN: [Broken; 32] = [
+    broken("backoff", "no pause at all", no_pause, "do not pause as long as is due"),
+    broken("backoff", "the pause never grows", constant_pause, "do not pause as long as is due"),
+    broken("backoff", "the pause is not waited for", impatient, "before the back-off is over"),
+    broken("backoff", "nothing looks after the pause", sleepy, "nothing would ever look again"),
+    broken("cleanup", "None removes everything", removes_everything, "which is to stay"),
+    broken("cleanup", "nothing is ever removed", removes_nothing, "which is to have nothing, is left alone"),
+    broken("cleanup", "Workers keeps the workers", keeps_workers, "is left alone"),
+    broken("deadline", "it is ignored", no_deadline, "the job has run for longer than it may"),
+    broken("deadline", "the count begins anew with every attempt", forgets_the_start, "since when it runs"),
+    broken("finalize", "released under processes", releases_early, "while a process may still use the partition"),
+    broken("finalize", "let go of first", finalizes_first, "finalized before everything was gone"),
+    broken("finalize", "never let go of", never_finalizes, "but it is not finalized"),
+    broken("first_failure", "the last is blamed", blames_the_last, "the wrong failure is blamed"),
+    broken("first_failure", "the launcher is blamed", blames_the_launcher, "the wrong failure is blamed"),
+    broken("interactive", "the session never ends", endless_session, "the time of its session is over"),
+    broken("interactive", "waiting costs time", short_session, "a wrong verdict on instance"),
+    broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended"),
+    broken("orphan", "processes of another attempt are left alone", keeps_orphans, "that is not to stay is left alone"),
+    broken("orphan", "the others of a failed instance go on", keeps_stragglers, "is not to stay is left alone"),
+    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it"),
+    broken("reset", "a partition in error is not reset", asks_instead_of_reset, "is not what the state of the partition"),
+    broken("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
+    broken("restart", "beyond the limit", restarts_for_ever, "its restarts are more than allowed"),
+    broken("restart", "restarts are not counted", counts_no_restart, "are not how many instances restart"),
+    broken("restart", "whatever the code", restarts_whatever_the_code, "a failure that is not retryable"),
+    broken("scale", "what is surplus stays", keeps_surplus, "which is to have nothing, is left alone"),
+    broken("scale", "the first goes with the last", drops_the_first_too, "before its attempt was closed"),
+    broken("start_deadline", "it is ignored", no_start_deadline, "nothing can run on its partition"),
+    broken("suspend", "it holds on", holds_on, "which is to have nothing, is left alone"),
     broken("", "an answer is a panic", panics, "the planner panicked"),
     broken("", "two answers to the same question", undecided, "in two ways"),
     broken("", "it says nothing", says_nothing, "no reason is given"),
@@ -471,6 +333,20 @@ fn adopts(job: &JobSpec, seen: &Observation) -> Plan {
         }
     }
     plan(job, &facts)
+}
+
+fn keeps_orphans(job: &JobSpec, seen: &Observation) -> Plan {
+    let mut plan = plan(job, seen);
+    plan.effects.retain(|effect| match effect {
+        Effect::StopWorker {
+            instance, attempt, ..
+        }
+        | Effect::StopLauncher { instance, attempt } => {
+            runs(job, seen, *instance).is_none_or(|known| *attempt >= known)
+        }
+        _ => true,
+    });
+    plan
 }
 
 fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {

@@ -1,0 +1,119 @@
+//! Which rules the random lives reached: every verdict of every rule, or something is not tested.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ipu_core::plan;
+use ipu_testkit::{RuleVerdict, check_planner, rule_verdicts};
+
+#[test]
+fn every_rule_and_every_verdict_is_reached_by_the_default_number_of_cases() {
+    let report = check_planner(plan);
+    assert_eq!(report.unreached(), [], "{report}");
+    compare_with_the_document(&report.rules);
+}
+
+/// Rows are compared, counts are not: these are written when `UPDATE=1` is set.
+fn compare_with_the_document(counts: &BTreeMap<RuleVerdict, u64>) {
+    const BEGIN: &str = "<!-- rules: begin -->\n";
+    const END: &str = "<!-- rules: end -->";
+    let path = root().join("docs/coverage.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (table, after) = rest.split_once(END).unwrap();
+    let mut fresh = String::from("| rule | verdict | what shows it | plans |\n|---|---|---|---|\n");
+    for (verdict, shown_by) in rule_verdicts() {
+        let count = counts.get(&verdict).copied().unwrap_or_default();
+        let RuleVerdict { rule, verdict, .. } = verdict;
+        writeln!(
+            fresh,
+            "| {rule} | {verdict} | {shown_by} | {} |",
+            magnitude(count)
+        )
+        .unwrap();
+    }
+    let rows = |table: &str| -> Vec<String> {
+        let without_count = |line: &str| line.rsplitn(3, '|').last().unwrap_or_default().to_string();
+        table.lines().map(without_count).collect()
+    };
+    if rows(table) == rows(&fresh) {
+        return;
+    }
+    assert!(
+        std::env::var_os("UPDATE").is_some(),
+        "docs/coverage.md has other rows than there are verdicts: UPDATE=1 writes them"
+    );
+    fs::write(&path, format!("{before}{BEGIN}{fresh}{END}{after}")).unwrap();
+}
+
+/// A count, rounded down to a power of ten.
+fn magnitude(count: u64) -> String {
+    match count.checked_ilog10() {
+        None => "0".to_string(),
+        Some(0) => "1".to_string(),
+        Some(zeros) => format!("10^{zeros}"),
+    }
+}
+
+#[test]
+fn every_documented_rule_and_every_verdict_in_its_source_has_an_entry() {
+    let known: BTreeSet<(&str, &str)> = rule_verdicts()
+        .map(|(verdict, _)| (verdict.rule, verdict.verdict))
+        .collect();
+    let index = fs::read_to_string(root().join("ipu-core/src/rules.rs")).unwrap();
+    let documented = fs::read_to_string(root().join("docs/rules.md")).unwrap();
+    let rules: Vec<&str> = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub(crate) mod ")?.strip_suffix(';'))
+        .collect();
+    assert!(rules.len() >= 12, "{rules:?}");
+    for rule in rules {
+        assert!(
+            documented.contains(&format!("`ipu-core/src/rules/{rule}.rs`")),
+            "{rule}"
+        );
+        assert!(
+            known.iter().any(|(other, _)| *other == rule),
+            "the rule {rule} has no entry in rules_reached"
+        );
+        let source = fs::read_to_string(root().join(format!("ipu-core/src/rules/{rule}.rs"))).unwrap();
+        for verdict in verdicts(&source) {
+            assert!(
+                known.contains(&(rule, verdict)),
+                "the verdict {verdict} of the rule {rule} has no entry in rules_reached"
+            );
+        }
+    }
+    let described: BTreeSet<&str> = rule_verdicts().map(|(_, shown_by)| shown_by).collect();
+    assert!(
+        described.len() + 1 >= known.len(),
+        "two verdicts are shown by the same"
+    );
+}
+
+/// The variants of the enums that a rule answers with.
+fn verdicts(source: &str) -> Vec<&str> {
+    const ANSWERS: [&str; 5] = ["Verdict", "Step", "Session", "GiveUp", "Retention"];
+    let mut found = Vec::new();
+    for answer in ANSWERS {
+        let Some((_, rest)) = source.split_once(&format!("pub(crate) enum {answer} {{\n")) else {
+            continue;
+        };
+        let (body, _) = rest.split_once("\n}").unwrap();
+        let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        found.extend(lines.map(|line| line.split(['(', ',']).next().unwrap_or(line)));
+    }
+    found
+}
+
+#[test]
+fn the_verdicts_of_a_rule_are_found_in_its_source() {
+    let source = "/// A.\npub(crate) enum Verdict {\n    /// It does.\n    GoOn,\n    /// Until.\n    Until(Timestamp),\n}\n";
+    assert_eq!(verdicts(source), ["GoOn", "Until"]);
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
