@@ -49,7 +49,7 @@ impl PlacementRequest {
 ///
 /// To write your own, look at the free space in `view` and answer a block of exactly `request.size`. [`place`] checks
 /// the answer, so a policy that is wrong is told so and can never cause a double hold. It must be pure: the same view
-/// and request give the same answer.
+/// and request give the same answer. `check_policy` of the crate `ipu-testkit` proves all of that.
 ///
 /// As an example, `Spread` puts every partition where most IPUs are free, so that jobs share as few link domains as
 /// possible:

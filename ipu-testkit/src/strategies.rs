@@ -6,12 +6,14 @@
 
 mod inventory;
 mod job;
+mod ledger;
 mod observation;
 mod topology;
 
 pub use inventory::{InventoryChange, Operation, Situation, operations, situations};
 pub(crate) use inventory::{Scope, requested, tryable};
 pub use job::{any_manifests, job_words, jobs, plausible_manifests, raw_jobs};
+pub use ledger::{LedgerCase, LedgerController, ledgers};
 pub use observation::{
     consistent_observations, exits, instance_facts, observations, partition_facts, process_facts, statuses,
 };

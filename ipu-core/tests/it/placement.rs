@@ -36,8 +36,8 @@ fn around(reference: &ReferenceInventory, request: &PlacementRequest, block: &Bl
     let parts: BTreeSet<BTreeSet<IpuAddress>> = reference
         .scopes(request.allocation.as_ref())
         .map(|(_, ipus)| {
-            let here = ipus.iter().filter(|at| at.link_domain == first.link_domain);
-            here.copied().collect()
+            let at = |ipu| IpuAddress { ipu, ..first };
+            ipus.range(at(0)..=at(63)).copied().collect()
         })
         .collect();
     let outermost = parts

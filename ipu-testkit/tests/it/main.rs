@@ -4,6 +4,7 @@
 mod broken_stores;
 mod coverage;
 mod fake;
+mod ledgers;
 mod planner;
 mod policy;
 mod score;
