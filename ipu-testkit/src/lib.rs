@@ -1,5 +1,6 @@
 //! What proves a placement policy, a ledger store or a controller transport, also one that is not ours.
 
+mod controller_suite;
 mod fake;
 mod planner;
 mod policy;
@@ -9,9 +10,11 @@ mod rules;
 mod score;
 mod store_suite;
 pub mod strategies;
-#[allow(dead_code, reason = "what the first suite does not use, the next one will")]
 mod suite;
 
+pub use controller_suite::{
+    CallFault, CallKind, ControllerBench, Injected, Memory, Setup, controller_suite, try_controller_suite,
+};
 pub use fake::{BlockChoice, FakeController, Fault};
 pub use planner::{
     Fate, Happening, Hit, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty, PlannerReport, Room,

@@ -7,11 +7,13 @@ mod life;
 mod lists;
 mod refusals;
 mod security;
+mod suite;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{IpuCount, IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
+use ipu_core::{IpuAddress, IpuCount, IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, RestController, VipuController,
     VipuError, Wait,
@@ -90,17 +92,7 @@ impl Bench {
 
     /// From now on operations take `delay`.
     async fn operations_take(&self, delay: Duration) {
-        let millis = u64::try_from(delay.as_millis()).unwrap();
-        let settings = serde_json::json!({
-            "createMs": millis, "resetMs": millis, "removeMs": millis, "autoResetMs": millis,
-        });
-        let answer = plain_http()
-            .put(format!("http://{}/sim/settings", self.simulator.addr()))
-            .json(&settings)
-            .send()
-            .await
-            .unwrap();
-        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        set_delay(self.simulator.addr(), delay).await;
     }
 
     async fn create(&self, name: &str, size: u32) -> Result<PartitionId, VipuError> {
@@ -120,6 +112,27 @@ impl Bench {
             .map(|partition| partition.id.to_string())
             .collect()
     }
+}
+
+/// From now on the operations of the simulator at `address` take `delay`.
+async fn set_delay(address: SocketAddr, delay: Duration) {
+    let millis = u64::try_from(delay.as_millis()).unwrap();
+    let settings = serde_json::json!({
+        "createMs": millis, "resetMs": millis, "removeMs": millis, "autoResetMs": millis.max(60_000),
+    });
+    let url = format!("http://{address}/sim/settings");
+    let answer = plain_http().put(url).json(&settings).send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+}
+
+/// From now on the IPU at `at` is `health`.
+async fn set_health(address: SocketAddr, topology: &Topology, at: IpuAddress, health: &str) {
+    let agent = topology.agent_at(at).unwrap();
+    // The hardware counts from the other end of the machine.
+    let url = format!("http://{address}/sim/ipus/{agent}/{}", 3 - at.ipu % 4);
+    let body = serde_json::json!({ "health": health });
+    let answer = plain_http().post(url).json(&body).send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
 }
 
 /// A client for what the trait does not offer.

@@ -1,0 +1,174 @@
+//! The conformance suite of controllers, over both transports.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{PartitionId, Topology};
+use ipu_testkit::{
+    CallFault, CallKind, ControllerBench, Injected, Memory, Setup, SuiteReport, controller_suite,
+};
+use ipu_vipu_client::{ConnectOptions, VipuController};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use vipu_sim::{Fault, FaultKind, Method, Simulator};
+
+use super::{Transport, endpoint, set_delay, set_health};
+
+/// A simulator behind a transport, with everything that the suite can ask of a bench.
+struct Bench {
+    controller: Arc<dyn VipuController>,
+    /// None while it is stopped.
+    simulator: Mutex<Option<Simulator>>,
+    address: SocketAddr,
+    topology: Topology,
+    deadline: Duration,
+    files: Option<TempDir>,
+}
+
+impl Bench {
+    async fn start(transport: Transport, setup: Setup) -> Self {
+        let mut builder = Simulator::builder(setup.topology.clone()).delay(setup.operation);
+        let mut files = None;
+        if setup.memory == Memory::Durable {
+            let directory = tempfile::tempdir().unwrap();
+            // Not where outgoing connections come from: one of them could take the port during the restart.
+            let home = SocketAddr::from(([127, 0, 0, 2], 0));
+            builder = builder.state_file(directory.path().join("pod.json")).listen(home);
+            files = Some(directory);
+        }
+        let simulator = builder.start().await.unwrap();
+        let options = ConnectOptions::default().with_deadline(setup.deadline);
+        Self {
+            controller: transport.connect(&endpoint(&simulator), &options),
+            address: simulator.addr(),
+            simulator: Mutex::new(Some(simulator)),
+            topology: setup.topology,
+            deadline: setup.deadline,
+            files,
+        }
+    }
+
+    async fn add(&self, fault: Fault) {
+        if let Some(simulator) = &*self.simulator.lock().await {
+            simulator.faults().add(fault);
+        }
+    }
+
+    async fn end(&self) {
+        if let Some(simulator) = self.simulator.lock().await.take() {
+            simulator.shutdown().await;
+        }
+    }
+}
+
+fn method(kind: CallKind) -> Option<Method> {
+    match kind {
+        CallKind::Create => Some(Method::CreatePartition),
+        CallKind::Reset => Some(Method::ResetPartition),
+        CallKind::Remove => Some(Method::RemovePartition),
+        CallKind::Status => Some(Method::GetPartitionStatus),
+        CallKind::List => Some(Method::ListPartitions),
+        _ => None,
+    }
+}
+
+fn kind(fault: CallFault) -> Option<FaultKind> {
+    match fault {
+        CallFault::LostRequest => Some(FaultKind::Refuse),
+        CallFault::LostReply => Some(FaultKind::DropReply),
+        CallFault::Unavailable => Some(FaultKind::Error { rate: 1.0, seed: 0 }),
+        CallFault::Silence => Some(FaultKind::Hang),
+        CallFault::Delayed(by) => Some(FaultKind::Latency {
+            millis: u64::try_from(by.as_millis()).unwrap(),
+        }),
+        _ => None,
+    }
+}
+
+/// The bench of one transport.
+macro_rules! bench {
+    ($name:ident, $transport:expr) => {
+        struct $name(Bench);
+
+        #[async_trait]
+        impl ControllerBench for $name {
+            async fn start(setup: Setup) -> Self {
+                Self(Bench::start($transport, setup).await)
+            }
+
+            fn controller(&self) -> Arc<dyn VipuController> {
+                Arc::clone(&self.0.controller)
+            }
+
+            async fn inject(&self, call: CallKind, fault: CallFault) -> Injected {
+                let (Some(method), Some(kind)) = (method(call), kind(fault)) else {
+                    return Injected::Unsupported;
+                };
+                self.0.add(Fault::new(kind).of(method).times(1)).await;
+                Injected::Done
+            }
+
+            async fn set_operation_time(&self, operation: Duration) -> Injected {
+                set_delay(self.0.address, operation).await;
+                Injected::Done
+            }
+
+            async fn break_partition(&self, id: &PartitionId) -> Injected {
+                let listed = self.0.controller.list_partitions(None).await.unwrap();
+                let broken = listed.iter().find(|partition| partition.id == *id).unwrap();
+                let cluster = broken.cluster.as_ref().unwrap();
+                let at = self.0.topology.address(cluster, broken.ipus[0]).unwrap();
+                set_health(self.0.address, &self.0.topology, at, "bad").await;
+                Injected::Done
+            }
+
+            async fn restart(&self) -> Injected {
+                let Some(files) = &self.0.files else {
+                    return Injected::Unsupported;
+                };
+                self.0.end().await;
+                let builder = Simulator::builder(self.0.topology.clone()).listen(self.0.address);
+                let again = builder
+                    .state_file(files.path().join("pod.json"))
+                    .start()
+                    .await;
+                *self.0.simulator.lock().await = Some(again.unwrap());
+                Injected::Done
+            }
+
+            async fn stop(&self) -> Injected {
+                self.0.end().await;
+                Injected::Done
+            }
+
+            fn deadline(&self) -> Option<Duration> {
+                Some(self.0.deadline)
+            }
+        }
+    };
+}
+
+bench!(Grpc, Transport::Grpc);
+bench!(Rest, Transport::Rest);
+
+/// The simulator delivers nothing twice; everything else of the suite runs.
+fn all_but_one_ran(report: &SuiteReport) {
+    let skipped: Vec<_> = report.skipped.iter().map(|one| one.case).collect();
+    assert_eq!(
+        skipped,
+        ["a_call_that_is_delivered_twice_is_done_once"],
+        "{report}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_simulator_over_grpc_is_a_controller() {
+    all_but_one_ran(&controller_suite::<Grpc>().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_simulator_over_rest_is_a_controller() {
+    all_but_one_ran(&controller_suite::<Rest>().await);
+}
