@@ -1,6 +1,7 @@
 //! A V-IPU controller in memory with faults, on tokio's time.
 
 mod fault;
+mod hardware;
 mod state;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use ipu_core::{
 use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
 
+use crate::controller_suite::CallKind;
 pub use fault::Fault;
 use fault::FaultRates;
 use state::{Call, State};
@@ -66,6 +68,12 @@ impl FakeController {
     /// What happens to the next calls that change something (create, reset, remove), first come first.
     pub fn script(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.state().script = faults.into_iter().collect();
+    }
+
+    /// `fault` happens to the next call of `kind`, before all that [`script`](Self::script) says. What is injected for one
+    /// kind happens in order.
+    pub fn inject(&self, kind: CallKind, fault: Fault) {
+        self.state().injections.push((kind, fault));
     }
 
     /// Has a random fault happen to `percent` of 100 calls, also to those that only ask.
@@ -276,11 +284,11 @@ fn failed() -> VipuError {
 #[async_trait]
 impl VipuController for FakeController {
     async fn version(&self) -> Result<String, VipuError> {
-        Ok("fake".into())
+        self.ask("version", |_| Ok("fake".into())).await
     }
 
-    async fn list_partitions(&self, _: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        self.ask("list", |state| Ok(state.list())).await
+    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        self.ask("list", |state| state.list(allocation.as_ref())).await
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
@@ -293,8 +301,8 @@ impl VipuController for FakeController {
         self.ask("status", |state| state.status(id)).await
     }
 
-    async fn ipuof_config(&self, id: &PartitionId, _: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        Err(VipuError::NotFound { id: id.clone() })
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
+        self.ask("ipuof", |state| state.ipuof_config(id, gcd)).await
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
@@ -305,9 +313,12 @@ impl VipuController for FakeController {
         self.change("remove", Call::Remove(id.clone())).await
     }
 
-    async fn ipu_attributes(&self, _: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
-        Err(VipuError::Refused {
-            detail: "not implemented".into(),
-        })
+    // Only going down keeps it from being answered: the hardware is looked at now and then, and has no part in a life.
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
+        let state = self.state();
+        if state.down {
+            return Err(broken());
+        }
+        state.attributes(agents)
     }
 }

@@ -27,6 +27,9 @@ const WANTED: [u32; 6] = [2, 4, 8, 4, 2, 8];
 /// How long a call of one who died may be under way: his requests are not held up by anything but this machine.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// Far longer than all of them need one after another.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is lost".
 async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab: Lab) -> Outcome {
     let topology = Topology::pod16();
@@ -49,7 +52,12 @@ async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab:
         };
         owners.spawn(life.run());
     }
-    owners.join_all().await.into_iter().collect::<Outcome>()?;
+    let Ok(ended) = tokio::time::timeout(PATIENCE, owners.join_all()).await else {
+        let rule = "whoever waits gets a partition, and can give it back";
+        let seen = format!("some were still at it after {PATIENCE:?}");
+        return Err(broken(rule, "all owners end", seen));
+    };
+    ended.into_iter().collect::<Outcome>()?;
 
     let last = ledger();
     for _ in 0..10 {
@@ -96,8 +104,8 @@ fn options(topology: Topology) -> LedgerOptions {
     options.clock = Arc::new(move || Timestamp::from_millis(1_000_000).plus(start.elapsed()));
     options.settle = SETTLE;
     options.first_poll = Duration::from_millis(1);
-    options.longest_poll = Duration::from_millis(20);
-    options.line_poll = Duration::from_millis(10);
+    options.longest_poll = Duration::from_millis(50);
+    options.line_poll = Duration::from_millis(25);
     options.topologies.insert(name(), topology);
     options
 }

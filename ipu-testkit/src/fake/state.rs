@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{
-    BestFit, ExclusionOwner, FirstFit, Inventory, IpuAddress, IpuPlace, Partition, PartitionId,
-    PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
+    AllocationId, BestFit, Block, ExclusionOwner, FirstFit, Inventory, IpuAddress, IpuPlace, Partition,
+    PartitionId, PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
 };
 use ipu_vipu_client::{CreatePartition, PartitionStatus, VipuError};
 use tokio::time::Instant;
 
+use super::hardware::refused;
 use super::{BlockChoice, Fault, FaultRates};
+use crate::controller_suite::CallKind;
 use crate::random::Random;
 
 /// A call that changes something.
@@ -33,6 +35,8 @@ impl Call {
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) spec: PartitionSpec,
+    /// In routing order.
+    pub(super) ipus: Vec<IpuAddress>,
     pub(super) state: PartitionState,
     /// When the operation under way is over.
     done: Instant,
@@ -52,6 +56,7 @@ pub(super) struct State {
     pub(super) made: BTreeMap<PartitionId, Made>,
     pub(super) late: Vec<(Instant, Call)>,
     pub(super) script: Vec<Option<Fault>>,
+    pub(super) injections: Vec<(CallKind, Fault)>,
     pub(super) rates: FaultRates,
     pub(super) random: Random,
     pub(super) operation: Duration,
@@ -70,6 +75,7 @@ impl State {
             made: BTreeMap::new(),
             late: Vec::new(),
             script: Vec::new(),
+            injections: Vec::new(),
             rates: FaultRates::none(),
             random: Random::new(seed),
             operation: Duration::from_millis(20),
@@ -84,7 +90,10 @@ impl State {
 
     /// What happens to the next call, of which `name` and whether it changes something are known.
     pub(super) fn next_fault(&mut self, name: &'static str, changes: bool) -> Option<Fault> {
-        let fault = if changes && !self.script.is_empty() {
+        let kind = kind_of(name);
+        let fault = if let Some(at) = self.injections.iter().position(|(of, _)| *of == kind) {
+            Some(self.injections.remove(at).1)
+        } else if changes && !self.script.is_empty() {
             self.script.remove(0)
         } else {
             self.rates.draw(&mut self.random)
@@ -153,36 +162,26 @@ impl State {
     }
 
     pub(super) fn create(&mut self, request: &CreatePartition, now: Instant) -> Result<(), VipuError> {
+        self.check(request)?;
         if self.made.contains_key(&request.id) {
             return Err(VipuError::AlreadyExists {
                 id: request.id.clone(),
             });
         }
-        let wanted =
-            PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
-        let pinned;
-        let policy: &dyn PlacementPolicy = if !request.ipus.is_empty() {
-            pinned = self.pinned(request)?;
-            &pinned
-        } else if self.choice == BlockChoice::Lowest {
-            &FirstFit
-        } else {
-            &BestFit
+        let block = self.choose_block(request)?;
+        let ipus = match request.ipus.as_slice() {
+            [] => block.addresses().collect(),
+            _ => self.addresses_of(request)?,
         };
-        let no_room = |detail| VipuError::NoCapacity { detail };
-        match place(&self.inventory, &wanted, policy) {
-            Placement::Fits(block) => self
-                .inventory
-                .occupy(request.id.clone(), block)
-                .map_err(|error| no_room(error.to_string()))?,
-            Placement::Impossible(why) => return Err(no_room(why.to_string())),
-            other => return Err(no_room(format!("{other:?}"))),
-        }
+        self.inventory
+            .occupy(request.id.clone(), block)
+            .map_err(|error| no_room(error.to_string()))?;
         self.generation += 1;
         self.made.insert(
             request.id.clone(),
             Made {
                 spec: request.spec.clone(),
+                ipus,
                 state: PartitionState::Creating,
                 done: now + self.operation,
                 then: Some(PartitionState::Active),
@@ -194,17 +193,33 @@ impl State {
         Ok(())
     }
 
-    fn pinned(&self, request: &CreatePartition) -> Result<Pinned, VipuError> {
-        let refused = || VipuError::Refused {
-            detail: "no such IPUs".into(),
+    fn choose_block(&self, request: &CreatePartition) -> Result<Block, VipuError> {
+        let wanted =
+            PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
+        let pinned;
+        let policy: &dyn PlacementPolicy = if !request.ipus.is_empty() {
+            pinned = Pinned::to(self.addresses_of(request)?).map_err(|error| refused(error.to_string()))?;
+            &pinned
+        } else if self.choice == BlockChoice::Lowest {
+            &FirstFit
+        } else {
+            &BestFit
         };
+        match place(&self.inventory, &wanted, policy) {
+            Placement::Fits(block) => Ok(block),
+            Placement::Impossible(why) => Err(no_room(why.to_string())),
+            other => Err(no_room(format!("{other:?}"))),
+        }
+    }
+
+    /// The IPUs that a request names, in its order.
+    fn addresses_of(&self, request: &CreatePartition) -> Result<Vec<IpuAddress>, VipuError> {
         let topology = self.inventory.topology();
         let addresses = topology.clusters().iter().find_map(|cluster| {
             let ipus = request.ipus.iter();
-            ipus.map(|at| topology.address(&cluster.id, *at))
-                .collect::<Option<Vec<_>>>()
+            ipus.map(|at| topology.address(&cluster.id, *at)).collect()
         });
-        Pinned::to(addresses.ok_or_else(refused)?).map_err(|_| refused())
+        addresses.ok_or_else(|| refused("no such IPUs"))
     }
 
     pub(super) fn find(&mut self, id: &PartitionId) -> Result<&mut Made, VipuError> {
@@ -261,22 +276,27 @@ impl State {
         })
     }
 
-    pub(super) fn list(&self) -> Vec<Partition> {
+    /// The partitions of one allocation, or all.
+    pub(super) fn list(&self, allocation: Option<&AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        let wanted = allocation.map(|of| self.drawing_from(of)).transpose()?;
         let topology = self.inventory.topology();
-        let place = |at| topology.place(at).map(|(_, place): (_, IpuPlace)| place);
-        let listed = self.made.iter().map(|(id, made)| Partition {
+        let place = |at: &IpuAddress| topology.place(*at).map(|(_, place): (_, IpuPlace)| place);
+        let listed = self
+            .made
+            .iter()
+            .filter(|(id, _)| wanted.as_ref().is_none_or(|wanted| wanted.contains(id)));
+        let listed = listed.map(|(id, made)| Partition {
             id: id.clone(),
             spec: made.spec.clone(),
             cluster: None,
-            ipus: self.addresses(id).into_iter().filter_map(place).collect(),
+            ipus: made.ipus.iter().filter_map(place).collect(),
             state: made.state.clone(),
         });
-        listed.collect()
+        Ok(listed.collect())
     }
 
     pub(super) fn addresses(&self, id: &PartitionId) -> Vec<IpuAddress> {
-        let block = self.inventory.block_of(id);
-        block.map_or_else(Vec::new, |block| block.addresses().collect())
+        self.made.get(id).map_or_else(Vec::new, |made| made.ipus.clone())
     }
 
     /// Excludes all IPUs without any listing showing it.
@@ -289,5 +309,21 @@ impl State {
         self.inventory
             .exclude(&ExclusionOwner::health(), all)
             .expect("the IPUs of a topology are in its inventory");
+    }
+}
+
+fn no_room(detail: String) -> VipuError {
+    VipuError::NoCapacity { detail }
+}
+
+/// The kind of the call of this name.
+fn kind_of(name: &str) -> CallKind {
+    match name {
+        "create" => CallKind::Create,
+        "reset" => CallKind::Reset,
+        "remove" => CallKind::Remove,
+        "status" => CallKind::Status,
+        "list" => CallKind::List,
+        _ => CallKind::Other,
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod broken_stores;
+mod controller;
 mod coverage;
 mod fake;
 mod ledgers;

@@ -1,11 +1,7 @@
-//! What every V-IPU controller and every transport to it must do: one suite over [`VipuController`], run over gRPC and over
-//! REST against the simulator. It asks for nothing that the documents do not promise or that is not marked as an
-//! assumption in the reference of the API.
+//! What the simulator is over gRPC and over REST: a controller by the conformance suite of all controllers, and what it does
+//! beyond that.
 
-mod faults;
-mod life;
-mod lists;
-mod refusals;
+mod beyond;
 mod security;
 mod suite;
 
@@ -13,10 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{IpuAddress, IpuCount, IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
+use ipu_core::{IpuAddress, IpuCount, PartitionId, PartitionSpec, Topology};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, RestController, VipuController,
-    VipuError, Wait,
 };
 use vipu_sim::{Simulator, SimulatorBuilder};
 
@@ -69,12 +64,6 @@ impl Bench {
         Self::start(transport, Simulator::builder(topology)).await
     }
 
-    /// A Pod whose operations never end within a test.
-    async fn slow(transport: Transport, topology: Topology) -> Self {
-        let hour = Duration::from_secs(3600);
-        Self::start(transport, Simulator::builder(topology).delay(hour)).await
-    }
-
     async fn start(transport: Transport, builder: SimulatorBuilder) -> Self {
         let simulator = builder.start().await.unwrap();
         let controller = transport.connect(&endpoint(&simulator), &ConnectOptions::default());
@@ -88,29 +77,6 @@ impl Bench {
     /// The same controller, reached with other options.
     fn again(&self, options: &ConnectOptions) -> Arc<dyn VipuController> {
         self.transport.connect(&endpoint(&self.simulator), options)
-    }
-
-    /// From now on operations take `delay`.
-    async fn operations_take(&self, delay: Duration) {
-        set_delay(self.simulator.addr(), delay).await;
-    }
-
-    async fn create(&self, name: &str, size: u32) -> Result<PartitionId, VipuError> {
-        self.controller.create_partition(request(name, size)).await
-    }
-
-    async fn state(&self, name: &str) -> Result<PartitionState, VipuError> {
-        let status = self.controller.partition_status(&id(name)).await?;
-        assert_eq!(status.id, id(name));
-        Ok(status.state)
-    }
-
-    async fn names(&self) -> Vec<String> {
-        let partitions = self.controller.list_partitions(None).await.unwrap();
-        partitions
-            .iter()
-            .map(|partition| partition.id.to_string())
-            .collect()
     }
 }
 
@@ -155,22 +121,5 @@ fn request(name: &str, size: u32) -> CreatePartition {
         id: id(name),
         spec: PartitionSpec::of_size(IpuCount::try_from(size).unwrap()),
         ipus: Vec::new(),
-    }
-}
-
-fn place(link_domain: u32, ipu: u32) -> IpuPlace {
-    IpuPlace { link_domain, ipu }
-}
-
-/// Waits for what takes no time, so that it matters only when something is wrong.
-fn patience() -> Wait {
-    Wait::at_most(Duration::from_secs(20))
-}
-
-#[track_caller]
-fn label<T: std::fmt::Debug>(result: Result<T, VipuError>) -> &'static str {
-    match result {
-        Ok(value) => panic!("accepted: {value:?}"),
-        Err(error) => error.label(),
     }
 }

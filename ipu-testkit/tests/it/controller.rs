@@ -1,0 +1,112 @@
+//! The conformance suite of controllers: the fake one passes it, and every broken one is caught.
+
+mod broken;
+mod caught;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::PartitionId;
+use ipu_testkit::{
+    CallFault, CallKind, ControllerBench, FakeController, Fault, Injected, Setup, SuiteReport,
+    controller_suite,
+};
+use ipu_vipu_client::VipuController;
+
+/// What the guide shows: the least that a bench is.
+mod least {
+    use super::*;
+
+    struct Mine(FakeController);
+
+    #[async_trait]
+    impl ControllerBench for Mine {
+        async fn start(setup: Setup) -> Self {
+            let controller = FakeController::new(&setup.topology, 1);
+            controller.operation(setup.operation);
+            Self(controller)
+        }
+
+        fn controller(&self) -> Arc<dyn VipuController> {
+            Arc::new(self.0.clone())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bench_of_two_methods_runs_all_cases_that_need_no_more() {
+        let report = controller_suite::<Mine>().await;
+        let skipped = names_of_skipped(&report);
+        assert_eq!(skipped.len(), 15, "{report}");
+        assert!(report.ran.len() > 40, "{report}");
+        assert!(report.skipped.iter().all(|one| one.reason.contains("bench")));
+    }
+}
+
+/// A fake controller with all that a bench can do to it.
+struct Fake(FakeController);
+
+fn names_of_skipped(report: &SuiteReport) -> Vec<&'static str> {
+    report.skipped.iter().map(|one| one.case).collect()
+}
+
+fn inject(controller: &FakeController, kind: CallKind, fault: CallFault) -> Injected {
+    let fault = match fault {
+        CallFault::LostRequest | CallFault::Unavailable => Fault::Broken,
+        CallFault::LostReply => Fault::LostReply,
+        CallFault::Twice => Fault::Duplicate,
+        CallFault::Delayed(by) => Fault::Slow(by),
+        _ => return Injected::Unsupported,
+    };
+    controller.inject(kind, fault);
+    Injected::Done
+}
+
+#[async_trait]
+impl ControllerBench for Fake {
+    async fn start(setup: Setup) -> Self {
+        let controller = FakeController::new(&setup.topology, 1);
+        controller.operation(setup.operation);
+        Self(controller)
+    }
+
+    fn controller(&self) -> Arc<dyn VipuController> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn inject(&self, kind: CallKind, fault: CallFault) -> Injected {
+        inject(&self.0, kind, fault)
+    }
+
+    async fn set_operation_time(&self, operation: Duration) -> Injected {
+        self.0.operation(operation);
+        Injected::Done
+    }
+
+    async fn break_partition(&self, id: &PartitionId) -> Injected {
+        self.0.break_partition(id);
+        Injected::Done
+    }
+
+    async fn restart(&self) -> Injected {
+        self.0.go_down();
+        self.0.come_up();
+        Injected::Done
+    }
+
+    async fn stop(&self) -> Injected {
+        self.0.go_down();
+        Injected::Done
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fake_controller_is_a_controller() {
+    let report = controller_suite::<Fake>().await;
+    // It is called without a transport, so that nothing ends a call but its answer.
+    let deadlines = [
+        "silence_is_a_timeout_that_may_have_happened",
+        "a_late_answer_is_a_timeout_that_may_have_happened",
+    ];
+    assert_eq!(names_of_skipped(&report), deadlines, "{report}");
+}
