@@ -179,10 +179,16 @@ impl<'a> Reader<'a> {
 fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<Discovered, TopologyError> {
     let mut clusters: BTreeMap<ClusterId, Vec<LinkDomain>> = BTreeMap::new();
     let mut allocations: BTreeMap<AllocationId, Allocation> = BTreeMap::new();
+    let mut made = 0;
     for (agent, machine) in &machines {
         let domains = clusters.entry(machine.cluster.clone()).or_default();
         let index = machine.link_domain as usize;
         if domains.len() <= index {
+            // Before they are made: each of many clusters may begin with an empty link domain 4095.
+            made += index + 1 - domains.len();
+            if made > Topology::MAX_LINK_DOMAINS {
+                return Err(TopologyError::TooManyLinkDomains);
+            }
             domains.resize_with(index + 1, LinkDomain::default);
         }
         let slots = &mut domains[index].machines;

@@ -108,7 +108,7 @@ impl FromStr for Topology {
         {
             return Ok(Self::one_cluster(machines));
         }
-        let mut agents = 0;
+        let (mut agents, mut domains) = (0, 0_usize);
         let mut clusters = Vec::new();
         for (number, part) in (1..).zip(trimmed.split(';')) {
             let (id, shape) = match part.split_once('=') {
@@ -123,15 +123,14 @@ impl FromStr for Topology {
                 if count == 0 || size == 0 || size > Self::LINK_DOMAIN_MACHINES {
                     return Err(refused());
                 }
-                if machines.len().saturating_add(count) > Self::MAX_LINK_DOMAINS {
+                // Of all clusters together, and before any of them is made: a short text could fill the memory.
+                domains = domains.saturating_add(count);
+                if domains > Self::MAX_LINK_DOMAINS {
                     return Err(TopologyError::TooManyLinkDomains);
                 }
                 machines.resize(machines.len() + count, size);
             }
             clusters.push(named(&id, &machines, &mut agents)?);
-            if clusters.len() > Self::MAX_LINK_DOMAINS {
-                return Err(TopologyError::TooManyLinkDomains);
-            }
         }
         Self::new(clusters, None)
     }
@@ -210,6 +209,9 @@ mod tests {
             "5000x16".parse::<Topology>(),
             Err(TopologyError::TooManyLinkDomains)
         );
+        // Would take hundreds of gigabytes if it were made before it is refused.
+        let text = "4096x16;".repeat(100_000);
+        assert_eq!(text.parse::<Topology>(), Err(TopologyError::TooManyLinkDomains));
         assert!(matches!(
             "x=1x1;x=1x1".parse::<Topology>(),
             Err(TopologyError::ClusterTwice { .. })

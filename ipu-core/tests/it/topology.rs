@@ -155,6 +155,29 @@ fn ipus_that_are_not_ok_or_not_listed_are_unhealthy() {
 }
 
 #[test]
+fn many_clusters_of_a_far_link_domain_each_are_refused_before_they_are_made() {
+    // Made first, they would take gigabytes of empty link domains.
+    let place = |number: u32| {
+        let agent = AgentId::new(format!("a{number}")).unwrap();
+        let attributes = [
+            ("cluster", format!("c{number}")),
+            ("linkDomain", "4095".into()),
+            ("ipu", "0".into()),
+        ];
+        let attributes = attributes
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        (agent, BTreeMap::from([(0, attributes)]))
+    };
+    let agents: Agents = (0..50_000).map(place).collect();
+    assert_eq!(
+        Topology::from_agents(&agents).unwrap_err(),
+        TopologyError::TooManyLinkDomains
+    );
+}
+
+#[test]
 fn attributes_that_contradict_are_refused_with_agent_value_and_rule() {
     refused(&BTreeMap::new(), "at least one machine");
     refused(
