@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{Change, Entry, FormatError, check_format};
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;
 
 use super::{LedgerStore, Revision, Snapshot, StoreError, Turn};
@@ -111,6 +111,10 @@ impl Shared {
     }
 
     fn failed(&self, step: &'static str, error: &rusqlite::Error) -> StoreError {
+        // Without a revision no commit could tell that another one came before.
+        if matches!(error, rusqlite::Error::QueryReturnedNoRows) {
+            return self.corrupt("it has no revision");
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => self.corrupt(&error.to_string()),
             Some(ErrorCode::DiskFull) => StoreError::Full {
@@ -244,11 +248,10 @@ fn check(transaction: &Transaction<'_>, shared: &Shared) -> Result<(), StoreErro
 }
 
 fn revision(transaction: &Transaction<'_>) -> rusqlite::Result<Revision> {
-    let number: Option<i64> = transaction
+    let number: i64 = transaction
         .prepare_cached("SELECT revision FROM ledger")?
-        .query_row([], |row| row.get(0))
-        .optional()?;
-    Ok(Revision::new(number.unwrap_or(0).to_string()))
+        .query_row([], |row| row.get(0))?;
+    Ok(Revision::new(number.to_string()))
 }
 
 fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<()> {

@@ -170,6 +170,22 @@ async fn what_is_no_ledger_is_refused_and_not_overwritten() {
 }
 
 #[tokio::test]
+async fn a_ledger_without_a_revision_is_refused_because_no_commit_could_see_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let revision = load(&store).await.revision;
+    let damage = rusqlite::Connection::open(&path).unwrap();
+    damage.execute_batch("DELETE FROM ledger").unwrap();
+    for error in [
+        store.load(None).await.unwrap_err(),
+        store.commit(&revision, &[]).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_ledger_that_was_replaced_while_open_is_not_used_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
