@@ -1,7 +1,7 @@
 //! A simulated V-IPU controller: the gRPC user API and a REST face of it on one port, for tests, demonstrations and
 //! machines without IPUs.
 //!
-//! [`Simulator`] serves in this process; the binary `vipu-sim` does the same from the command line. What it simulates, and
+//! [`Simulator`] serves in this process, [`InProcess`] does so without a connection; the binary `vipu-sim` does the same from the command line. What it simulates, and
 //! which of it is documented and which assumed, is in the user guide's chapter on the simulator.
 
 mod admin;
@@ -9,6 +9,7 @@ mod api;
 mod faults;
 mod grpc;
 mod hardware;
+mod in_process;
 mod map;
 mod refusal;
 mod rest;
@@ -19,6 +20,7 @@ mod store;
 mod tls;
 
 pub use faults::{Fault, FaultKind, Faults, Method};
+pub use in_process::InProcess;
 pub use refusal::Refusal;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -54,7 +53,20 @@ pub(crate) struct Front {
 /// A reply that is never sent.
 #[derive(Debug, thiserror::Error)]
 #[error("a simulated fault breaks the connection")]
-struct Broken;
+pub(crate) struct Broken;
+
+/// The body of a request, from a connection or from this process.
+pub(crate) trait RequestBody:
+    hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+{
+}
+
+impl<B> RequestBody for B where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static
+{
+}
 
 impl Front {
     pub(crate) fn new(api: &Api, faults: Faults, users: Option<BTreeMap<String, String>>) -> Self {
@@ -67,7 +79,12 @@ impl Front {
         }
     }
 
-    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+    /// One request and its answer.
+    ///
+    /// # Errors
+    ///
+    /// A fault breaks the connection.
+    pub(crate) async fn handle<B: RequestBody>(&self, request: Request<B>) -> Result<Response<Body>, Broken> {
         let face = Face::of(request.headers());
         if !self.admits(request.headers()) {
             return Ok(face.refuse(&Refusal::Unauthenticated));
@@ -94,7 +111,7 @@ impl Front {
         }
     }
 
-    async fn dispatch(&self, face: Face, request: Request<Incoming>) -> Response<Body> {
+    async fn dispatch<B: RequestBody>(&self, face: Face, request: Request<B>) -> Response<Body> {
         match face {
             Face::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
                 infallible(self.user.clone().oneshot(request.map(Body::new)).await)
@@ -107,7 +124,7 @@ impl Front {
         }
     }
 
-    async fn dispatch_rest(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn dispatch_rest<B: RequestBody>(&self, request: Request<B>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let body: Bytes = match Limited::new(body, MAX_BODY).collect().await {
             Ok(body) => body.to_bytes(),
@@ -252,7 +269,7 @@ async fn speak<S>(stream: S, front: Arc<Front>, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let front = Arc::clone(&front);
         async move { front.handle(request).await }
     });

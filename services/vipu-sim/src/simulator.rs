@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::Api;
 use crate::faults::Faults;
+use crate::in_process::InProcess;
 use crate::refusal::Refusal;
 use crate::server::{self, Front};
 use crate::state::{PodState, Settings, SimState};
@@ -42,13 +43,24 @@ pub enum StartError {
     },
 }
 
+/// Where the state comes from and is kept.
+#[derive(Debug)]
+enum Kept {
+    /// Begins empty, ends with the process.
+    Memory,
+    /// Begins with what a state file held, ends with the process.
+    Copy(Vec<u8>),
+    /// In this file.
+    File(PathBuf),
+}
+
 /// A simulator to be started.
 #[derive(Debug)]
 #[must_use]
 pub struct SimulatorBuilder {
     topology: Topology,
     delay: Option<Duration>,
-    state_file: Option<PathBuf>,
+    kept: Kept,
     listen: SocketAddr,
     version: String,
     secure: Option<(TlsFiles, BTreeMap<String, String>)>,
@@ -64,7 +76,14 @@ impl SimulatorBuilder {
     /// Keeps the state in this file, which is made if it does not exist and which several processes may serve at once.
     /// Not for network file systems.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.state_file = Some(path.into());
+        self.kept = Kept::File(path.into());
+        self
+    }
+
+    /// Begins with what a state file holds, and keeps the state in memory: a Pod can be looked at, or its future tried, with
+    /// its file left alone.
+    pub fn state_copy(mut self, stored: impl Into<Vec<u8>>) -> Self {
+        self.kept = Kept::Copy(stored.into());
         self
     }
 
@@ -87,18 +106,37 @@ impl SimulatorBuilder {
         self
     }
 
+    /// The state, behind the calls of the controller.
+    fn api(&self) -> Result<Api, StartError> {
+        let delays = self.delay.map(Settings::all);
+        let settings = delays.unwrap_or(Settings::all(Duration::ZERO));
+        let initial = SimState::new(self.topology.clone(), settings);
+        let store = match &self.kept {
+            Kept::Memory => Store::memory(initial),
+            Kept::Copy(stored) => Store::copy(stored, &initial, delays).map_err(StartError::State)?,
+            Kept::File(path) => Store::open(path.clone(), initial, delays).map_err(StartError::State)?,
+        };
+        Ok(Api::new(store, &self.version))
+    }
+
+    /// Answers requests that are handed to it, without listening anywhere and without TLS. The users of
+    /// [`SimulatorBuilder::secure`] are asked for, their certificates are not.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::State`] if the state cannot be used.
+    pub fn in_process(self) -> Result<InProcess, StartError> {
+        let api = self.api()?;
+        Ok(InProcess::new(api, self.secure.map(|(_, users)| users)))
+    }
+
     /// Starts to serve.
     ///
     /// # Errors
     ///
     /// [`StartError`] if the state file, the certificates or the address cannot be used.
     pub async fn start(self) -> Result<Simulator, StartError> {
-        let delays = self.delay.map(Settings::all);
-        let initial = SimState::new(self.topology, delays.unwrap_or(Settings::all(Duration::ZERO)));
-        let store = match self.state_file {
-            None => Store::memory(initial),
-            Some(path) => Store::open(path, initial, delays).map_err(StartError::State)?,
-        };
+        let api = self.api()?;
         let (tls, users) = match self.secure {
             None => (None, None),
             Some((files, users)) => (Some(tls::acceptor(&files).map_err(StartError::Tls)?), Some(users)),
@@ -107,7 +145,6 @@ impl SimulatorBuilder {
         let listen = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let api = Api::new(store, &self.version);
         let faults = Faults::default();
         let front = Arc::new(Front::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
@@ -147,7 +184,7 @@ impl Simulator {
         SimulatorBuilder {
             topology,
             delay: None,
-            state_file: None,
+            kept: Kept::Memory,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
             secure: None,

@@ -12,6 +12,7 @@ mod create;
 mod ipuof;
 mod life;
 mod place;
+mod sound;
 mod view;
 
 #[cfg(test)]

@@ -46,6 +46,14 @@ pub enum StoreError {
         /// Its format.
         found: u32,
     },
+    /// The file holds a state that no sequence of calls leads to.
+    #[error("the state in {} contradicts itself: {contradiction}; restore the file, or use another one", path.display())]
+    Contradiction {
+        /// Which file.
+        path: PathBuf,
+        /// What cannot be.
+        contradiction: String,
+    },
     /// The file holds another Pod than the one asked for.
     #[error("{} holds the topology {found}, not {asked}: ask for that one, or use another file", path.display())]
     OtherTopology {
@@ -82,6 +90,19 @@ impl Store {
         }
     }
 
+    /// A state that ends with the process and begins as `stored`, which must be of the topology of `initial`.
+    pub(crate) fn copy(
+        stored: &[u8],
+        initial: &SimState,
+        delays: Option<Settings>,
+    ) -> Result<Self, StoreError> {
+        let path = Path::new("the copy");
+        let mut state = parse(path, stored)?;
+        same_pod(path, &state, initial)?;
+        state.settings = delays.unwrap_or(state.settings);
+        Ok(Self::memory(state))
+    }
+
     /// The state in `path`, which is made from `initial` if it does not exist. `initial` must be of the same topology.
     /// `delays` replace those of the file.
     pub(crate) fn open(
@@ -92,10 +113,7 @@ impl Store {
         let _lock = lock(&path)?;
         let cache = if path.exists() {
             let (mut state, mut file) = read(&path)?;
-            if state.origin != initial.origin {
-                let (found, asked) = (state.origin.to_string(), initial.origin.to_string());
-                return Err(StoreError::OtherTopology { path, found, asked });
-            }
+            same_pod(&path, &state, &initial)?;
             if let Some(settings) = delays.filter(|delays| *delays != state.settings) {
                 state.settings = settings;
                 file = write(&path, &state)?;
@@ -225,22 +243,45 @@ fn read(path: &Path) -> Result<(SimState, File), StoreError> {
     let mut text = Vec::new();
     file.read_to_end(&mut text)
         .map_err(|source| failed("read", path, source))?;
+    Ok((parse(path, &text)?, file))
+}
+
+/// The state that `text`, the content of `path`, holds. Its version is looked at first.
+fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
     #[derive(serde::Deserialize)]
     struct Head {
         format: u32,
     }
-    let parse = |source| StoreError::Parse {
+    let wrong = |source| StoreError::Parse {
         path: path.to_owned(),
         source,
     };
-    let head: Head = serde_json::from_slice(&text).map_err(parse)?;
+    let head: Head = serde_json::from_slice(text).map_err(wrong)?;
     if head.format != FORMAT {
         return Err(StoreError::Format {
             path: path.to_owned(),
             found: head.format,
         });
     }
-    Ok((serde_json::from_slice(&text).map_err(parse)?, file))
+    let state: SimState = serde_json::from_slice(text).map_err(wrong)?;
+    match state.contradiction() {
+        None => Ok(state),
+        Some(contradiction) => Err(StoreError::Contradiction {
+            path: path.to_owned(),
+            contradiction,
+        }),
+    }
+}
+
+fn same_pod(path: &Path, found: &SimState, asked: &SimState) -> Result<(), StoreError> {
+    if found.origin == asked.origin {
+        return Ok(());
+    }
+    Err(StoreError::OtherTopology {
+        path: path.to_owned(),
+        found: found.origin.to_string(),
+        asked: asked.origin.to_string(),
+    })
 }
 
 /// Replaces the file as one step that survives the end of the process and of the machine. The lock must be held.
