@@ -20,3 +20,8 @@ pub use gres::indices::Indices;
 pub use gres::list::GresList;
 pub use gres::tres::{Tres, TresList};
 pub use gres::{Counting, Gres};
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
