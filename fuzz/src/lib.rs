@@ -1,1 +1,73 @@
-//! One function a parser: takes any bytes and must not panic.
+//! One function a parser: takes any bytes, must not panic, and asserts what holds of whatever it made of them.
+//!
+//! The same functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus) and for hours
+//! under libFuzzer (`fuzz/cargo-fuzz`). `docs/fuzzing.md` has the table of targets, what was found, and how to add one.
+
+mod agents;
+#[cfg(feature = "network")]
+mod client;
+mod controllers;
+mod decide;
+mod gres;
+#[cfg(feature = "ledger")]
+mod ledger;
+mod manifest;
+mod names;
+mod said;
+#[cfg(feature = "network")]
+mod simulator;
+mod topology;
+
+pub use agents::agents;
+#[cfg(feature = "network")]
+pub use client::{grpc_reply, rest_reply};
+pub use controllers::controllers;
+pub use decide::decide;
+pub use gres::gres;
+#[cfg(feature = "ledger")]
+pub use ledger::{ledger_entries, ledger_file};
+pub use manifest::manifest;
+pub use names::{exit_codes, names};
+#[cfg(feature = "network")]
+pub use simulator::{sim_grpc, sim_rest, sim_state};
+pub use topology::topology;
+
+/// A target and its name, which is that of its corpus and of its function.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Target {
+    /// `manifest`, for example.
+    pub name: &'static str,
+    /// Panics if something does not hold of the bytes.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    target("agents", agents),
+    target("controllers", controllers),
+    target("decide", decide),
+    target("exit_codes", exit_codes),
+    target("gres", gres),
+    #[cfg(feature = "network")]
+    target("grpc_reply", grpc_reply),
+    #[cfg(feature = "ledger")]
+    target("ledger_entries", ledger_entries),
+    #[cfg(feature = "ledger")]
+    target("ledger_file", ledger_file),
+    target("manifest", manifest),
+    target("names", names),
+    #[cfg(feature = "network")]
+    target("rest_reply", rest_reply),
+    #[cfg(feature = "network")]
+    target("sim_grpc", sim_grpc),
+    #[cfg(feature = "network")]
+    target("sim_rest", sim_rest),
+    #[cfg(feature = "network")]
+    target("sim_state", sim_state),
+    target("topology", topology),
+];
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}

@@ -1,0 +1,118 @@
+//! One test a target: its corpus first, then mutations of it, then random bytes.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use ipu_fuzz::TARGETS;
+
+use crate::mutation::{Mutation, corpus, mutate};
+
+/// The most bytes of the committed corpora together: they are read by everybody who clones.
+const CORPUS_BYTES_MAX: u64 = 200 * 1024;
+
+/// How many inputs of each kind: enough for a second or so in a debug build. `IPU_FUZZ_ITERATIONS` replaces it.
+fn iterations(usual: usize) -> usize {
+    match std::env::var("IPU_FUZZ_ITERATIONS") {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("IPU_FUZZ_ITERATIONS={text:?}: give a number")),
+        Err(_) => usual,
+    }
+}
+
+/// Runs a target on its corpus and names the input that breaks it.
+fn replay(name: &str, run: fn(&[u8])) {
+    for (path, bytes) in corpus(name) {
+        let held = catch_unwind(AssertUnwindSafe(|| run(&bytes))).is_ok();
+        assert!(held, "the input above is {}", path.display());
+    }
+}
+
+macro_rules! targets {
+    ($($name:ident: $usual:expr),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                let name = stringify!($name);
+                replay(name, ipu_fuzz::$name);
+                let known = corpus(name);
+                let count = iterations($usual);
+                let forever = std::time::Duration::MAX;
+                bolero::check!(name = concat!(stringify!($name), " mutated"))
+                    .with_type::<Mutation>()
+                    .with_iterations(count)
+                    .with_test_time(forever)
+                    .for_each(|mutation| ipu_fuzz::$name(&mutate(&known, mutation)));
+                bolero::check!(name = concat!(stringify!($name), " random"))
+                    .with_iterations(count)
+                    .with_test_time(forever)
+                    .for_each(|bytes: &[u8]| ipu_fuzz::$name(bytes));
+            }
+        )*
+
+        #[test]
+        fn every_target_is_tested() {
+            let tested = BTreeSet::from([$(stringify!($name)),*]);
+            let known: BTreeSet<&str> = TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(tested, known);
+        }
+    };
+}
+
+targets! {
+    agents: 1_000,
+    controllers: 2_000,
+    decide: 1_000,
+    exit_codes: 1_000,
+    gres: 3_000,
+    grpc_reply: 1_000,
+    ledger_entries: 1_000,
+    ledger_file: 100,
+    manifest: 500,
+    names: 1_000,
+    rest_reply: 1_000,
+    sim_grpc: 100,
+    sim_rest: 100,
+    sim_state: 300,
+    topology: 200,
+}
+
+#[test]
+fn every_target_has_its_soak() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cargo-fuzz");
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    for target in TARGETS {
+        assert!(
+            manifest.contains(&format!("name = \"{}\"", target.name)),
+            "{}",
+            target.name
+        );
+        let path = folder.join("fuzz_targets").join(format!("{}.rs", target.name));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(
+            text.contains(&format!("ipu_fuzz::{}(bytes)", target.name)),
+            "{}",
+            target.name
+        );
+    }
+}
+
+#[test]
+fn the_corpus_is_small_and_belongs_to_targets() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name();
+        let name = name.to_str().unwrap();
+        assert!(
+            TARGETS.iter().any(|target| target.name == name),
+            "{name} is no target"
+        );
+        bytes += corpus(name)
+            .iter()
+            .map(|(_, input)| input.len() as u64)
+            .sum::<u64>();
+    }
+    assert!(bytes <= CORPUS_BYTES_MAX, "{bytes} bytes");
+}
