@@ -115,7 +115,7 @@ impl Judge<'_> {
         match truth {
             None if declined && self.may_decline => Ok(()),
             None => {
-                let what = format!("there is room for {}, but {told}", scene.asked());
+                let what = format!("{} would fit, but the answer is: {told}", scene.asked());
                 Err(scene.broken(PolicyProperty::FindsWhatFits, what, ShownBy::NoFit))
             }
             Some(truth) if truth == *told => Ok(()),
