@@ -95,8 +95,20 @@ impl PlannerOptions {
 /// `IPU_PLAN_CASES` asks for more than the default number of cases ([`PlannerOptions`]).
 ///
 /// ```
-/// let report = ipu_testkit::check_planner(ipu_core::plan);
-/// assert_eq!(report.unreached(), [], "{report}");
+/// use ipu_core::{JobSpec, Observation, Plan, plan};
+/// use ipu_testkit::{PlannerOptions, PlannerProperty, try_check_planner};
+///
+/// /// Never gives a partition back: somebody may want it again.
+/// fn mine(job: &JobSpec, seen: &Observation) -> Plan {
+///     let mut plan = plan(job, seen);
+///     plan.effects.retain(|effect| !matches!(effect, ipu_core::Effect::ReleasePartition { .. }));
+///     plan
+/// }
+///
+/// // A test says `check_planner(mine);`: it would panic with what is looked at here.
+/// let failure = try_check_planner(mine, PlannerOptions::default().with_cases(20)).unwrap_err();
+/// assert_eq!(failure.property, PlannerProperty::Sound);
+/// assert!(failure.to_string().contains("which is to have nothing, is left alone"), "{failure}");
 /// ```
 ///
 /// # Panics

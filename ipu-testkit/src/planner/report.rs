@@ -19,6 +19,8 @@ pub struct PlannerReport {
     pub lives: u64,
     /// Plans that were made.
     pub plans: u64,
+    /// The most passes that a life took to come to rest.
+    pub longest: u32,
     /// How often each effect was planned, by its name.
     pub effects: BTreeMap<&'static str, u64>,
     /// How many plans showed each verdict of a rule of the core; those that none showed are absent.
@@ -51,11 +53,12 @@ impl fmt::Display for PlannerReport {
             states,
             lives,
             plans,
+            longest,
             ..
         } = self;
         writeln!(
             f,
-            "{plans} plans: {observations} observations, {states} lives from any state, {lives} lives of new jobs"
+            "{plans} plans: {observations} observations, {states} lives from any state, {lives} lives of new jobs, at rest after {longest} passes at most"
         )?;
         for (effect, count) in &self.effects {
             writeln!(f, "{effect}: {count}")?;

@@ -26,8 +26,9 @@ use crate::strategies::{consistent_observations, job_words, observations};
 const OBSERVATIONS: u32 = 5;
 /// Which part of the cases is tried first.
 const FEW: u32 = 8;
-/// After how many passes a job that has not come to rest never will: three times of what the longest of a million took.
-const PASSES: u32 = 500;
+/// After how many passes a job that has not come to rest never will: about ten times of what the longest life of the
+/// default cases takes.
+const PASSES: u32 = 200;
 /// After how many passes without anything happening plans must have stopped changing things: everything is stopped,
 /// forgotten and released in less than ten.
 const STILL_PASSES: u32 = 40;
@@ -193,7 +194,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> Run<'a, P> {
     /// could change anything: then the job runs, or is over.
     fn comes_to_rest(&self, world: &mut JobWorld) -> Checked<JobPhase> {
         let mut quiet = 0;
-        for _ in 0..PASSES {
+        for pass in 1..=PASSES {
             let before = world.seen.clone();
             let plan = self.pass(world)?;
             world.progress();
@@ -201,6 +202,8 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> Run<'a, P> {
             // Time that only ends what runs is left alone: the job has come to rest.
             let rests = plan.status.phase == JobPhase::Running || plan.status.phase.is_finished();
             if world.finalized || (quiet == 3 && rests && plan.effects.is_empty()) {
+                let mut report = self.report.borrow_mut();
+                report.longest = report.longest.max(pass);
                 return Ok(plan.status.phase);
             }
             quiet = if moved { 0 } else { quiet + 1 };

@@ -20,8 +20,8 @@ pub fn job_words() -> impl Strategy<Value = Vec<String>> {
     });
     let shape = select(vec!["shape=workers", "shape=launcher", "ttl=60"]);
     let restart = (
-        select(vec!["Never", "Always", "OnFailure", "ExitCode"]),
-        0_u32..3,
+        prop_oneof![1 => Just("Never"), 2 => select(vec!["Always", "OnFailure", "ExitCode"])],
+        select(vec![0_u32, 1, 2, 7]),
         select(vec!["0", "10", "200", "400"]),
     )
         .prop_map(|(kind, limit, back_off)| {
@@ -31,7 +31,8 @@ pub fn job_words() -> impl Strategy<Value = Vec<String>> {
                 format!("backoff={back_off}"),
             ]
         });
-    let clean = select(vec!["clean=None", "clean=Workers", "clean=All"]);
+    // With All a job acts as if it were never restarted.
+    let clean = prop_oneof![3 => select(vec!["clean=None", "clean=Workers"]), 1 => Just("clean=All")];
     let times = (
         option::of(select(vec!["keep=0", "keep=100"])),
         option::of(Just("deadline=500")),

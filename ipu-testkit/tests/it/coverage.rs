@@ -11,6 +11,7 @@ use ipu_testkit::{RuleVerdict, check_planner, rule_verdicts};
 #[test]
 fn every_rule_and_every_verdict_is_reached_by_the_default_number_of_cases() {
     let report = check_planner(plan);
+    println!("{report}");
     assert_eq!(report.unreached(), [], "{report}");
     compare_with_the_document(&report.rules);
 }
@@ -38,14 +39,11 @@ fn compare_with_the_document(counts: &BTreeMap<RuleVerdict, u64>) {
         let without_count = |line: &str| line.rsplitn(3, '|').last().unwrap_or_default().to_string();
         table.lines().map(without_count).collect()
     };
-    if rows(table) == rows(&fresh) {
-        return;
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{fresh}{END}{after}")).unwrap();
+    } else {
+        assert_eq!(rows(table), rows(&fresh), "UPDATE=1 writes docs/coverage.md");
     }
-    assert!(
-        std::env::var_os("UPDATE").is_some(),
-        "docs/coverage.md has other rows than there are verdicts: UPDATE=1 writes them"
-    );
-    fs::write(&path, format!("{before}{BEGIN}{fresh}{END}{after}")).unwrap();
 }
 
 /// A count, rounded down to a power of ten.

@@ -36,12 +36,12 @@ const fn broken(
 
 #[rustfmt::skip]
 pub(super) const BROKEN: [Broken; 32] = [
-    broken("backoff", "no pause at all", no_pause, "do not pause as long as is due"),
+    broken("backoff", "no pause at all", no_pause, "do not pause as long as is due|its back-off is not the one that is due"),
     broken("backoff", "the pause never grows", constant_pause, "do not pause as long as is due"),
     broken("backoff", "the pause is not waited for", impatient, "before the back-off is over"),
     broken("backoff", "nothing looks after the pause", sleepy, "nothing would ever look again"),
     broken("cleanup", "None removes everything", removes_everything, "which is to stay"),
-    broken("cleanup", "nothing is ever removed", removes_nothing, "which is to have nothing, is left alone"),
+    broken("cleanup", "nothing is ever removed", removes_nothing, "is left alone|still waits for a partition"),
     broken("cleanup", "Workers keeps the workers", keeps_workers, "is left alone"),
     broken("deadline", "it is ignored", no_deadline, "the job has run for longer than it may"),
     broken("deadline", "the count begins anew with every attempt", forgets_the_start, "since when it runs"),
@@ -52,17 +52,17 @@ pub(super) const BROKEN: [Broken; 32] = [
     broken("first_failure", "the launcher is blamed", blames_the_launcher, "the wrong failure is blamed"),
     broken("interactive", "the session never ends", endless_session, "the time of its session is over"),
     broken("interactive", "waiting costs time", short_session, "a wrong verdict on instance"),
-    broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended"),
+    broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended|what is remembered of instance"),
     broken("orphan", "processes of another attempt are left alone", keeps_orphans, "that is not to stay is left alone"),
     broken("orphan", "the others of a failed instance go on", keeps_stragglers, "is not to stay is left alone"),
-    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it"),
+    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed"),
     broken("reset", "a partition in error is not reset", asks_instead_of_reset, "is not what the state of the partition"),
     broken("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
     broken("restart", "beyond the limit", restarts_for_ever, "its restarts are more than allowed"),
     broken("restart", "restarts are not counted", counts_no_restart, "are not how many instances restart"),
     broken("restart", "whatever the code", restarts_whatever_the_code, "a failure that is not retryable"),
     broken("scale", "what is surplus stays", keeps_surplus, "which is to have nothing, is left alone"),
-    broken("scale", "the first goes with the last", drops_the_first_too, "before its attempt was closed"),
+    broken("scale", "the first goes with the last", drops_the_first_too, "before its attempt was closed|which is to stay"),
     broken("start_deadline", "it is ignored", no_start_deadline, "nothing can run on its partition"),
     broken("suspend", "it holds on", holds_on, "which is to have nothing, is left alone"),
     broken("", "an answer is a panic", panics, "the planner panicked"),
@@ -86,25 +86,29 @@ fn no_pause(job: &JobSpec, seen: &Observation) -> Plan {
 
 fn constant_pause(job: &JobSpec, seen: &Observation) -> Plan {
     let mut plan = plan(job, seen);
-    for instance in &mut plan.status.instances {
-        let before = seen
-            .status
-            .instance(instance.index)
-            .map_or(0, |known| known.attempt);
-        if instance.attempt > before && instance.given_back == 0 && instance.retry_at.is_some() {
-            instance.retry_at = Some(seen.now.plus(job.back_off()));
+    if plan.status.restarts_after_failure > seen.status.restarts_after_failure {
+        for instance in &mut plan.status.instances {
+            let known = seen.status.instance(instance.index);
+            let same = known.is_some_and(|known| known.retry_at == instance.retry_at);
+            if !same && instance.given_back == 0 && instance.retry_at.is_some() {
+                instance.retry_at = Some(seen.now.plus(job.back_off()));
+            }
         }
     }
     plan
 }
 
 fn impatient(job: &JobSpec, seen: &Observation) -> Plan {
+    let truth = plan(job, seen);
     let mut facts = seen.clone();
     for instance in &mut facts.status.instances {
         instance.retry_at = None;
     }
     let mut answer = plan(job, &facts);
-    answer.status = plan(job, seen).status;
+    if [truth.wake, answer.wake].contains(&Some(Duration::ZERO)) {
+        return truth;
+    }
+    answer.status = truth.status;
     answer.wake = Some(Duration::ZERO);
     answer
 }
@@ -354,8 +358,8 @@ fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {
     if !seen.deleted && !job.suspend() && !seen.status.phase.is_finished() {
         plan.effects.retain(|effect| match effect {
             Effect::StopWorker { instance, .. } | Effect::StopLauncher { instance, .. } => {
-                let known = seen.status.instance(*instance);
-                known.is_none_or(|known| known.outcome.is_none())
+                let known = seen.status.instance(*instance).and_then(|known| known.outcome);
+                !matches!(known, Some(Outcome::Failed(_))) || *instance >= job.instances()
             }
             _ => true,
         });
@@ -405,6 +409,14 @@ fn never_resets(job: &JobSpec, seen: &Observation) -> Plan {
 }
 
 fn restarts_for_ever(job: &JobSpec, seen: &Observation) -> Plan {
+    let truth = plan(job, seen);
+    if !truth
+        .reasons
+        .iter()
+        .any(|reason| reason.code == "BackOffLimitReached")
+    {
+        return truth;
+    }
     let mut facts = seen.clone();
     facts.status.restarts_after_failure = 0;
     let mut plan = plan(job, &facts);
