@@ -1,4 +1,18 @@
-//! What proves a placement policy, a ledger store or a controller transport, also one that is not ours.
+//! What proves a placement policy, a ledger store, a controller transport or planning rules, also those that are not ours.
+//!
+//! What the tests of this workspace use, your tests use. Each proof is one call in a test; it panics with the rule that is
+//! broken and, where there is one, the smallest case that breaks it. In the order in which one builds a system:
+//!
+//! 1. [`check_policy`] holds every answer of a [`PlacementPolicy`](ipu_core::PlacementPolicy) against brute force
+//!    ([`ReferenceInventory`]); [`score_policy`] tells how good it is on a [`Trace`] of jobs.
+//! 2. [`check_planner`] takes a function like [`plan`](ipu_core::plan()) through random lives of jobs ([`JobWorld`]);
+//!    [`rules_reached`] tells which verdicts of the rules a test of yours saw.
+//! 3. [`ledger_store_suite`] proves a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and crashes.
+//! 4. [`controller_suite`] proves a [`VipuController`](ipu_vipu_client::VipuController), with crowds and lost replies.
+//!
+//! [`strategies`] has the `proptest` strategies behind them, [`FakeController`] a controller with faults on virtual time.
+//!
+//! Use it from `tests/`, as a development dependency.
 
 mod controller_suite;
 mod fake;
@@ -31,3 +45,8 @@ pub use score::{
 };
 pub use store_suite::{StoreHome, ledger_store_suite, try_ledger_store_suite};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};
+
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,6 @@
 //! The repository's own rules, as tests.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod guide;
 mod layers;
 mod tidy;

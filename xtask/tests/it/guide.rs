@@ -1,0 +1,94 @@
+//! The guide of embedders is enough: a crate that is put together from its pages alone, outside of the workspace,
+//! compiles and passes its own tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates that the guide's crate takes from a registry once they are published, and from here until then.
+const CRATES: [(&str, &str); 5] = [
+    ("ipu-core", "ipu-core"),
+    ("ipu-ledger", "ipu-ledger"),
+    ("ipu-testkit", "ipu-testkit"),
+    ("ipu-vipu-client", "ipu-vipu-client"),
+    ("vipu-sim", "services/vipu-sim"),
+];
+
+#[test]
+fn a_crate_written_from_the_guide_alone_compiles_and_proves_its_parts() {
+    let scratch = std::env::temp_dir().join(format!("guide-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&scratch);
+    let files = files_of_the_guide();
+    for (name, text) in &files {
+        let path = scratch.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let mut manifest = files
+        .iter()
+        .find(|(name, _)| name == "Cargo.toml")
+        .unwrap()
+        .1
+        .clone();
+    manifest.push_str("\n[workspace]\n\n[patch.crates-io]\n");
+    for (name, folder) in CRATES {
+        manifest.push_str(&format!("{name} = {{ path = {:?} }}\n", root().join(folder)));
+    }
+    // The profile of the workspace, so that what it has built is used again.
+    let (_, profile) = read(&root().join("Cargo.toml"))
+        .split_once("[profile.dev]")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    manifest.push_str(&format!("\n[profile.dev]{profile}"));
+    fs::write(scratch.join("Cargo.toml"), manifest).unwrap();
+    fs::copy(root().join("Cargo.lock"), scratch.join("Cargo.lock")).unwrap();
+
+    let output = Command::new(env!("CARGO"))
+        .args(["test", "--offline", "--quiet"])
+        .env("CARGO_TARGET_DIR", target())
+        .current_dir(&scratch)
+        .output()
+        .unwrap();
+    let told = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("5 passed"), "{told}");
+    fs::remove_dir_all(scratch).unwrap();
+}
+
+/// The blocks of the pages that say which file they are.
+fn files_of_the_guide() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for page in fs::read_dir(root().join("docs/embed")).unwrap() {
+        let text = read(&page.unwrap().path());
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let Some((_, name)) = line
+                .strip_prefix("```")
+                .and_then(|fence| fence.split_once("file="))
+            else {
+                continue;
+            };
+            let code: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            files.push((name.to_owned(), code.join("\n") + "\n"));
+        }
+    }
+    files
+}
+
+/// Where this build of the workspace goes.
+fn target() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    exe.ancestors().nth(3).unwrap().to_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
