@@ -113,7 +113,8 @@ pub enum StoreError {
 /// A place that keeps the ledger.
 ///
 /// Safety rests on [`commit`](Self::commit) alone. It has to be atomic, durable when it answers, and refused unless the
-/// ledger is still at `basis`; then any number of processes may share the store.
+/// ledger is still at `basis`; then any number of processes may share the store. `ledger_store_suite` of `ipu-testkit`
+/// proves a store in one line.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + 'static {
     /// The ledger as it is now; `None` if it is still at `newer_than`. A store that was never written has a revision too.
@@ -123,7 +124,8 @@ pub trait LedgerStore: Send + Sync + 'static {
     /// [`StoreError`]; of a ledger of another format nothing is answered.
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError>;
 
-    /// Writes all of `changes` or none, and answers the new revision.
+    /// Writes all of `changes`, in their order, or none, and answers the new revision: one that never was before, also if
+    /// the content was.
     ///
     /// # Errors
     ///

@@ -1,6 +1,5 @@
-//! One suite for every store, and what is SQLite's own.
+//! The suite of every store, and what is SQLite's own.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +8,7 @@ use ipu_core::{FormatError, Topology};
 use ipu_ledger::{
     Change, Entry, EntryState, Ledger, LedgerStore, MemoryStore, Revision, Snapshot, SqliteStore, StoreError,
 };
-use ipu_testkit::FakeController;
+use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
 
 use crate::setup::{Bench, id, name, options, owner, request};
@@ -29,92 +28,14 @@ async fn load(store: &impl LedgerStore) -> Snapshot {
     store.load(None).await.unwrap().unwrap()
 }
 
-/// What every store has to do. `again` opens the same ledger once more.
-async fn keeps_the_contract<S: LedgerStore>(store: S, again: impl Fn() -> S) {
-    let empty = load(&store).await;
-    assert_eq!(empty.entries, []);
-    assert_eq!(store.load(Some(&empty.revision)).await.unwrap(), None);
-
-    let (a, b) = (entry("a").await, entry("b").await);
-    let put = [Change::Put(Arc::clone(&a)), Change::Put(Arc::clone(&b))];
-    let first = store.commit(&empty.revision, &put).await.unwrap();
-    assert_ne!(first, empty.revision);
-    let conflict = store
-        .commit(&empty.revision, &[Change::Remove(id("a"))])
-        .await
-        .unwrap_err();
-    assert!(matches!(conflict, StoreError::Conflict { .. }), "{conflict}");
-
-    let other = again();
-    let seen = load(&other).await;
-    assert_eq!(seen.revision, first);
-    let ids: BTreeSet<_> = seen.entries.iter().map(|entry| entry.id.clone()).collect();
-    assert_eq!(ids, [id("a"), id("b")].into());
-    assert!(seen.entries.contains(&a));
-
-    let turn = other.turn().await.unwrap();
-    let second = other.commit(&first, &[Change::Remove(id("a"))]).await.unwrap();
-    drop(turn);
-    assert_eq!(
-        store.load(Some(&first)).await.unwrap().unwrap().entries,
-        [Entry::clone(&b)]
-    );
-    assert!(store.commit(&first, &put).await.is_err());
-    let mut changed = Entry::clone(&b);
-    changed.attempt = 9;
-    store
-        .commit(&second, &[Change::Put(Arc::new(changed.clone()))])
-        .await
-        .unwrap();
-    assert_eq!(load(&other).await.entries, [changed]);
-}
-
 #[tokio::test]
 async fn memory_keeps_the_contract() {
-    let store = MemoryStore::new();
-    keeps_the_contract(store.clone(), || store.clone()).await;
+    ledger_store_suite(async |home| home.shared(MemoryStore::new)).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn sqlite_keeps_the_contract() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("ledger.db");
-    keeps_the_contract(SqliteStore::open(&path).unwrap(), || {
-        SqliteStore::open(&path).unwrap()
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn several_writers_of_one_file_lose_no_update() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("ledger.db");
-    let entry = entry("counted").await;
-    let store = SqliteStore::open(&path).unwrap();
-    let empty = load(&store).await.revision;
-    store.commit(&empty, &[Change::Put(entry)]).await.unwrap();
-    let mut writers = tokio::task::JoinSet::new();
-    for _ in 0..4 {
-        let store = SqliteStore::open(&path).unwrap();
-        writers.spawn(async move {
-            for _ in 0..25 {
-                let _turn = store.turn().await.unwrap();
-                let Snapshot {
-                    revision,
-                    mut entries,
-                } = load(&store).await;
-                entries[0].attempt += 1;
-                store
-                    .commit(&revision, &[Change::Put(Arc::new(entries.remove(0)))])
-                    .await
-                    .unwrap();
-            }
-        });
-    }
-    while let Some(writer) = writers.join_next().await {
-        writer.unwrap();
-    }
-    assert_eq!(load(&store).await.entries[0].attempt, 100);
+    ledger_store_suite(async |home| SqliteStore::open(home.path().join("ledger.db")).unwrap()).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use ipu_ledger::{LedgerStore, StoreError};
 
 use super::bench::{Bench, Verdict, commit, error_text, holds, load, newer, under};
 use super::book::Book;
-use super::entries::{entry, of_every_kind, put, put_attempt, remove};
+use super::entries::{entry, of_every_kind, put, put_attempt, put_many, remove};
 use crate::suite::broken;
 
 /// More than the partitions of the largest installation: 1,024 IPUs, each a partition, and as many that wait.
@@ -162,9 +162,8 @@ pub(super) async fn a_large_ledger_is_kept_or_refused_whole<S: LedgerStore>(benc
     let store = bench.open().await;
     let mut revision = load(&store).await?.0;
     let mut book = Book::default();
-    let names: Vec<String> = (0..MANY).map(|number| format!("job{number}")).collect();
-    for batch in names.chunks(BATCH) {
-        let changes: Vec<_> = batch.iter().map(|name| put(name)).collect();
+    for from in (0..MANY).step_by(BATCH) {
+        let changes = put_many(from..from + BATCH);
         match store.commit(&revision, &changes).await {
             Ok(next) => {
                 revision = next;

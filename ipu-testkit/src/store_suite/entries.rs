@@ -1,5 +1,6 @@
 //! Entries to store.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,17 @@ pub(super) fn entry(name: &str) -> Entry {
         Some(Change::Put(entry)) => Entry::clone(entry),
         other => panic!("a first request is recorded, not {other:?}"),
     }
+}
+
+/// Changes that put this many entries, which differ in their ids alone.
+pub(super) fn put_many(numbers: Range<usize>) -> Vec<Change> {
+    let like = entry("many");
+    let numbered = numbers.map(|number| {
+        let mut entry = like.clone();
+        entry.id = made(format!("many-{number}").parse());
+        Change::Put(Arc::new(entry))
+    });
+    numbered.collect()
 }
 
 /// Entries in every state: as plain as they can be, and with every field used to its limits.

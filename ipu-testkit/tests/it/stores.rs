@@ -79,6 +79,13 @@ async fn every_broken_store_is_found_by_the_case_that_is_meant_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn drivers_on_a_store_that_keeps_what_is_over_come_to_harm() {
+    let case = "drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing";
+    let failure = broken(Fault::LosesRemovals).await;
+    assert!(failure.is_broken(case), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fault_that_shows_in_one_place_fails_no_other_case() {
     // So that whoever reads the report looks at the right place.
     for fault in [
