@@ -51,6 +51,12 @@ impl CallBook {
         locked(&self.calls).insert(id.clone(), calls);
     }
 
+    /// An intent or a release of `id` was recorded just now: no call was made for it yet. What is known of calls before
+    /// must not be taken for its own if the clock stood still or was put back, so that it has the same fence.
+    pub(crate) fn begin(&self, id: &PartitionId) {
+        locked(&self.calls).remove(id);
+    }
+
     pub(crate) fn forget(&self, id: &PartitionId) {
         locked(&self.calls).remove(id);
         locked(&self.rests).remove(id);

@@ -80,6 +80,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         patience: Duration,
     ) -> Result<Made, LedgerError> {
         let at = self.controller_of(&entry)?;
+        if intent == Intent::Fresh {
+            self.book.begin(&entry.id);
+        }
         let mut polls = self.polls(patience.max(self.options.longest_poll));
         let mut work = Work {
             entry,

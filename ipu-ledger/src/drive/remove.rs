@@ -24,6 +24,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             Ok(at) => at,
             Err(error) => return Ok(later(&error.to_string())),
         };
+        if intent == Intent::Fresh {
+            self.book.begin(&entry.id);
+        }
         let mut polls = self.polls(patience);
         loop {
             let EntryState::Releasing { fence } = entry.state else {

@@ -132,6 +132,26 @@ async fn an_owner_who_is_back_before_the_repair_acts_keeps_what_he_has() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_attempt_has_a_reset_of_its_own_also_while_the_clock_stands_still() {
+    let mut bench = bench();
+    bench.options.clock = Arc::new(|| Timestamp::from_millis(1_000_000));
+    let ledger = bench.ledger();
+    let mut request = request("a", 4);
+    for attempt in 0..4 {
+        request.attempt = attempt;
+        ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
+        bench.controller.use_it(&id("a"));
+        bench.controller.leave(&id("a"));
+    }
+    for _ in 0..2 {
+        ledger.release(&id("a"), &owner("a")).await.unwrap();
+        ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
+        bench.controller.use_it(&id("a"));
+        bench.controller.leave(&id("a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
     let mut bench = bench();
     let back = Arc::new(AtomicU64::new(0));
