@@ -41,12 +41,19 @@ pub fn encode(entry: &Entry) -> String {
 ///
 /// # Errors
 ///
-/// [`DecodeError::Format`] before anything else is looked at, [`DecodeError::Damaged`] if it is not an entry.
+/// [`DecodeError::Format`] if another build wrote it, whatever else it is; [`DecodeError::Damaged`] if it is not an entry.
 pub fn decode(text: &str) -> Result<Entry, DecodeError> {
-    let Version { format } = serde_json::from_str(text).map_err(DecodeError::Damaged)?;
+    let stored: Result<Stored<Entry>, _> = serde_json::from_str(text);
+    // What cannot be read as an entry may tell its version all the same: then that is what is wrong.
+    let format = match &stored {
+        Ok(stored) => stored.format,
+        Err(_) => {
+            let version: Version = serde_json::from_str(text).map_err(DecodeError::Damaged)?;
+            version.format
+        }
+    };
     check_format(format)?;
-    let stored: Stored<Entry> = serde_json::from_str(text).map_err(DecodeError::Damaged)?;
-    Ok(stored.entry)
+    Ok(stored.map_err(DecodeError::Damaged)?.entry)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Group commit: whatever transitions are asked for at the same time share one write.
 //!
-//! Callers put their transition into a queue. Whoever gets the lead takes all of the queue, brings the ledger up to date,
-//! applies the transitions in order, commits them together and answers everybody. No task is spawned: the leader is one of
-//! the callers. If it is dropped in the middle, the transitions that have no answer go back into the queue and the next
-//! caller leads; they are safe to repeat.
+//! Callers put their transition into a queue. Whoever gets the lead brings the ledger up to date, takes all of the queue,
+//! applies the transitions in order, commits them together and answers everybody. The queue is taken as late as can be:
+//! the callers of one write are answered together and come back together, and the first of them must not write alone.
+//! No task is spawned: the leader is one of the callers. If it is dropped in the middle, the transitions that have no
+//! answer go back into the queue and the next caller leads; they are safe to repeat.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,6 +79,14 @@ struct Batch<'a> {
     queue: &'a Mutex<Vec<Box<dyn Job>>>,
 }
 
+impl Batch<'_> {
+    /// Takes what was asked for meanwhile, too.
+    fn take(&mut self) {
+        self.jobs.append(&mut locked(self.queue));
+        self.jobs.retain(|job| !job.is_abandoned());
+    }
+}
+
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut queue = locked(self.queue);
@@ -135,37 +144,41 @@ impl<S: LedgerStore> Committer<S> {
     }
 
     async fn lead(&self, cached: &mut Cached) {
-        let mut batch = Batch {
-            jobs: std::mem::take(&mut *locked(&self.queue)),
-            queue: &self.queue,
-        };
-        batch.jobs.retain(|job| !job.is_abandoned());
-        if batch.jobs.is_empty() {
+        if locked(&self.queue).iter().all(|job| job.is_abandoned()) {
             return;
         }
+        let mut batch = Batch {
+            jobs: Vec::new(),
+            queue: &self.queue,
+        };
         let mut tries = 1;
         let result = loop {
-            match self.commit(cached, &mut batch.jobs).await {
+            match self.commit(cached, &mut batch).await {
                 Err(StoreError::Conflict { .. }) if tries < TRIES => tries += 1,
                 Err(error) => break Err(Arc::new(error)),
                 Ok(()) => break Ok(()),
             }
         };
+        if result.is_err() && batch.jobs.is_empty() {
+            // The store failed before anybody could decide.
+            batch.take();
+        }
         for job in batch.jobs.drain(..) {
             job.answer(result.clone());
         }
     }
 
-    async fn commit(&self, cached: &mut Cached, jobs: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
         let _turn = self.store.turn().await?;
         self.refresh(cached).await?;
+        batch.take();
         // From here to the commit the cache is ahead of the store; if this future is dropped it has to be read again.
         let Some(basis) = cached.revision.take() else {
             return Err(abandoned());
         };
         let mut changes: BTreeMap<PartitionId, Change> = BTreeMap::new();
         let mut freed = false;
-        for job in jobs {
+        for job in &mut batch.jobs {
             for change in job.run(&cached.state) {
                 freed |= frees(&cached.state, &change);
                 cached.state.apply(&change);

@@ -175,6 +175,12 @@ impl LedgerStore for SqliteStore {
 
     async fn turn(&self) -> Result<Turn, StoreError> {
         let shared = Arc::clone(&self.shared);
+        // Mostly nobody has it, and then no other thread is needed.
+        match rustix::fs::flock(&shared.turns, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Turn::held_by(Unlock(shared))),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(unavailable("lock", &error)),
+        }
         let taken = tokio::task::spawn_blocking(move || {
             rustix::fs::flock(&shared.turns, FlockOperation::LockExclusive)
                 .map_err(|error| unavailable("lock", &error))?;
