@@ -14,7 +14,7 @@ use ipu_core::FreeIndex;
 type Buddies = FrameAllocator<7>;
 
 fn index_of(trace: &Trace) -> FreeIndex {
-    let mut index = FreeIndex::new((0..trace.ipus / 64).map(|_| u64::MAX));
+    let mut index = FreeIndex::new(trace.rows.iter().copied());
     for (first, size) in &trace.start {
         assert!(
             index.take(*first as usize / 64, (first % 64) as u8, *size),
@@ -26,7 +26,7 @@ fn index_of(trace: &Trace) -> FreeIndex {
 
 fn buddies_of(trace: &Trace) -> Buddies {
     let mut buddies = Buddies::new();
-    buddies.add_frame(0, trace.ipus as usize);
+    buddies.add_frame(0, trace.rows.len() * 64);
     for (first, size) in &trace.start {
         let taken = buddies.alloc_at(*first as usize, size.get() as usize);
         assert!(taken.is_some(), "the start is free");
@@ -37,7 +37,7 @@ fn buddies_of(trace: &Trace) -> Buddies {
 fn run_index(index: &mut FreeIndex, steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            Step::Place { size } => {
+            Step::Place { size, .. } => {
                 let found = index.take_best(size);
                 seen(found.map(|(row, first)| row * 64 + usize::from(first)));
             }
@@ -51,7 +51,7 @@ fn run_index(index: &mut FreeIndex, steps: &[Step], mut seen: impl FnMut(Option<
 fn run_buddies(buddies: &mut Buddies, steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            Step::Place { size } => seen(buddies.alloc(size.get() as usize)),
+            Step::Place { size, .. } => seen(buddies.alloc(size.get() as usize)),
             Step::Release { first, size, .. } => buddies.dealloc(first as usize, size.get() as usize),
         }
     }
@@ -88,5 +88,9 @@ fn index(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, index);
+criterion_group! {
+    name = benches;
+    config = ipu_bench::short();
+    targets = index
+}
 criterion_main!(benches);

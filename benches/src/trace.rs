@@ -19,6 +19,8 @@ pub enum Step {
     Place {
         /// How many IPUs.
         size: IpuCount,
+        /// Its first IPU, where that is known in advance: 64 to a link domain.
+        first: u32,
     },
     /// A partition is given back.
     Release {
@@ -38,8 +40,8 @@ pub enum Step {
 /// every placement of a trace succeeds.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// How many IPUs there are, in whole link domains.
-    pub ipus: u32,
+    /// The IPUs of each link domain.
+    pub rows: Vec<u64>,
     /// What is placed at the start: first IPU and size.
     pub start: Vec<(u32, IpuCount)>,
     /// What happens then.
@@ -51,87 +53,99 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of a system of `ipus` IPUs that is filled to `percent`.
+    /// The trace of a system of `ipus` IPUs in whole link domains that is filled to `percent`.
     ///
     /// # Panics
     ///
-    /// If `ipus` is no multiple of 64, or 0.
+    /// If `ipus` is less than a link domain.
     #[must_use]
     pub fn new(ipus: u32, percent: u32) -> Self {
-        assert!(
-            ipus > 0 && ipus.is_multiple_of(64),
-            "whole link domains are needed"
-        );
-        let mut random = Random::new(u64::from(ipus) << 32 | u64::from(percent));
-        let mut index = FreeIndex::new((0..ipus / 64).map(|_| u64::MAX));
-        let limit = (u64::from(ipus) * u64::from(percent) / 100) as u32;
-        let mut live = Vec::new();
-        let mut steps = Vec::new();
+        Self::of_rows(vec![u64::MAX; ipus as usize / 64], percent)
+    }
+
+    /// The trace of a system whose link domains have these IPUs, filled to `percent`.
+    ///
+    /// # Panics
+    ///
+    /// If it is too small for anything to fit.
+    #[must_use]
+    pub fn of_rows(rows: Vec<u64>, percent: u32) -> Self {
+        let ipus: u32 = rows.iter().map(|row| row.count_ones()).sum();
+        let mut churn = Churn {
+            random: Random::new(u64::from(ipus) << 32 | u64::from(percent)),
+            index: FreeIndex::new(rows.iter().copied()),
+            sizes: (ipus / 4).min(64).ilog2() + 1,
+            least_free: ipus - (u64::from(ipus) * u64::from(percent) / 100) as u32,
+            live: Vec::new(),
+            placed: 0,
+            steps: Vec::new(),
+        };
         // Long enough for nothing to be left of the order in which it was filled.
-        let warm_up = ipus as usize * 4;
-        while steps.len() < warm_up {
-            churn(
-                &mut random,
-                &mut index,
-                [ipus, limit],
-                &mut live,
-                &mut 0,
-                &mut steps,
-            );
+        while churn.steps.len() < ipus as usize * 4 {
+            churn.round();
         }
-        let start: Vec<(u32, IpuCount)> = live.iter().map(|(first, size, _)| (*first, *size)).collect();
-        let mut placed = start.len();
-        for (number, partition) in live.iter_mut().enumerate() {
+        churn.steps.clear();
+        for (number, partition) in churn.live.iter_mut().enumerate() {
             partition.2 = number;
         }
-        steps.clear();
-        let mut used = 0.0;
-        let mut rounds = 0.0;
-        while steps.len() < STEPS {
-            churn(
-                &mut random,
-                &mut index,
-                [ipus, limit],
-                &mut live,
-                &mut placed,
-                &mut steps,
-            );
-            used += f64::from(ipus - index.free());
+        let start: Vec<(u32, IpuCount)> = churn
+            .live
+            .iter()
+            .map(|(first, size, _)| (*first, *size))
+            .collect();
+        churn.placed = start.len();
+        let (mut used, mut rounds) = (0.0, 0.0);
+        while churn.steps.len() < STEPS {
+            churn.round();
+            used += f64::from(ipus - churn.index.free());
             rounds += 1.0;
         }
         Self {
-            ipus,
-            placed: placed - start.len(),
+            rows,
+            placed: churn.placed - start.len(),
             start,
-            steps,
+            steps: churn.steps,
             mean_fill: used / rounds / f64::from(ipus) * 100.0,
         }
     }
 }
 
-/// Releases what is in the way of one more partition, and places it.
-fn churn(
-    random: &mut Random,
-    index: &mut FreeIndex,
-    [ipus, limit]: [u32; 2],
-    live: &mut Vec<(u32, IpuCount, usize)>,
-    number: &mut usize,
-    steps: &mut Vec<Step>,
-) {
-    let orders = (ipus / 4).min(64).ilog2() + 1;
-    let size = IpuCount::from_order(random.below(orders)).expect("orders of 0 to 6 are sizes");
-    let (row, ipu) = loop {
-        if ipus - index.free() + size.get() <= limit
-            && let Some(found) = index.take_best(size)
-        {
-            break found;
-        }
-        let (first, size, number) = live.swap_remove(random.below(live.len() as u32) as usize);
-        let given = index.give(first as usize / 64, (first % 64) as u8, size);
+/// A system in which partitions come and go.
+struct Churn {
+    random: Random,
+    index: FreeIndex,
+    /// How many sizes there are, from 1 on.
+    sizes: u32,
+    /// How many IPUs stay free.
+    least_free: u32,
+    /// First IPU, size and number of each partition.
+    live: Vec<(u32, IpuCount, usize)>,
+    placed: usize,
+    steps: Vec<Step>,
+}
+
+impl Churn {
+    /// Releases what is in the way of one more partition, and places it.
+    fn round(&mut self) {
+        let size = IpuCount::from_order(self.random.below(self.sizes)).expect("orders of 0 to 6 are sizes");
+        let first = loop {
+            if self.index.free() >= self.least_free + size.get()
+                && let Some((row, ipu)) = self.index.take_best(size)
+            {
+                break row as u32 * 64 + u32::from(ipu);
+            }
+            self.release();
+        };
+        self.steps.push(Step::Place { size, first });
+        self.live.push((first, size, self.placed));
+        self.placed += 1;
+    }
+
+    fn release(&mut self) {
+        let at = self.random.below(self.live.len() as u32) as usize;
+        let (first, size, number) = self.live.swap_remove(at);
+        let given = self.index.give(first as usize / 64, (first % 64) as u8, size);
         assert!(given, "what lives is held");
-        steps.push(Step::Release { first, size, number });
-    };
-    steps.push(Step::Place { size });
-    live.push((row as u32 * 64 + u32::from(ipu), size, *number));
-    *number += 1;
+        self.steps.push(Step::Release { first, size, number });
+    }
 }

@@ -1,0 +1,151 @@
+//! The whole inventory: holders alone, placement with them, and both with IPUs excluded.
+//!
+//! What one step costs, a placement or a release, on the traces that the index is measured with. Holders alone is to occupy
+//! a block that is known and to vacate it; the difference to the full inventory is the policy and the check of its choice.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ipu_bench::{FILLS, IPUS, Step, Trace};
+use ipu_core::{
+    BestFit, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, PartitionId, Placement,
+    PlacementRequest, Topology, place,
+};
+
+/// One machine of each link domain, excluded.
+const EXCLUDED: u64 = 0x00f0_0000;
+
+fn id(number: usize) -> PartitionId {
+    PartitionId::new(format!("default-train-{number:08x}-0")).expect("a legal id")
+}
+
+fn block(first: u32, size: IpuCount) -> Block {
+    Block::within(first / 64, (first % 64) as u8, size).expect("blocks of a trace are aligned")
+}
+
+/// The inventory at the start of a trace.
+fn inventory(trace: &Trace, excluded: u64) -> Inventory {
+    let topology: Topology = format!("{}x16", trace.rows.len()).parse().expect("a topology");
+    let mut inventory = Inventory::new(&topology);
+    let all = (0..topology.link_domains()).flat_map(|link_domain| {
+        let ipus = (0..64).filter(move |ipu| excluded >> ipu & 1 == 1);
+        ipus.map(move |ipu| IpuAddress { link_domain, ipu })
+    });
+    inventory
+        .exclude(&ExclusionOwner::health(), all)
+        .expect("they exist");
+    for (number, (first, size)) in trace.start.iter().enumerate() {
+        inventory
+            .occupy(id(number), block(*first, *size))
+            .expect("the start is free");
+    }
+    inventory
+}
+
+/// What a run needs beside the inventory: an id for each placement, in their order, and for each release.
+struct Ids {
+    placed: Vec<PartitionId>,
+    all: Vec<PartitionId>,
+}
+
+impl Ids {
+    fn new(trace: &Trace) -> Self {
+        let all: Vec<PartitionId> = (0..trace.start.len() + trace.placed).map(id).collect();
+        Self {
+            placed: all[trace.start.len()..].iter().rev().cloned().collect(),
+            all,
+        }
+    }
+}
+
+/// Occupies and vacates the blocks that the trace's policy chose.
+fn run_holders(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
+    for step in steps {
+        match *step {
+            Step::Place { size, first } => {
+                let id = ids.placed.pop().expect("an id for each placement");
+                black_box(inventory.occupy(id, block(first, size))).expect("it is free");
+            }
+            Step::Release { number, .. } => {
+                black_box(inventory.vacate(&ids.all[number])).expect("it is held");
+            }
+        }
+    }
+}
+
+/// Places, occupies and vacates.
+fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
+    for step in steps {
+        match *step {
+            Step::Place { size, .. } => {
+                let id = ids.placed.pop().expect("an id for each placement");
+                let Placement::Fits(block) = place(inventory, &PlacementRequest::of_size(size), &BestFit)
+                else {
+                    panic!("every placement of a trace succeeds");
+                };
+                black_box(inventory.occupy(id, block)).expect("it is free");
+            }
+            Step::Release { number, .. } => {
+                black_box(inventory.vacate(&ids.all[number])).expect("it is held");
+            }
+        }
+    }
+}
+
+type Run = fn(&mut Inventory, &mut Ids, &[Step]);
+
+fn steps(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("inventory");
+    let kinds: [(&str, u64, Run); 3] = [
+        ("holders", 0, run_holders),
+        ("full", 0, run_full),
+        ("full with exclusions", EXCLUDED, run_full),
+    ];
+    for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
+        for (kind, excluded, run) in kinds {
+            let trace = Trace::of_rows(vec![!excluded; ipus as usize / 64], fill);
+            let start = inventory(&trace, excluded);
+            group.throughput(Throughput::Elements(trace.steps.len() as u64));
+            let name = BenchmarkId::new(kind, format!("{ipus} IPUs, {fill} % full"));
+            group.bench_function(name, |bencher| {
+                bencher.iter_batched_ref(
+                    || (start.clone(), Ids::new(&trace)),
+                    |(inventory, ids)| run(inventory, ids, &trace.steps),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
+/// Questions that look at every link domain once.
+fn questions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("question");
+    for ipus in IPUS {
+        let inventory = inventory(&Trace::new(ipus, 90), 0);
+        for size in [4, 64, 256] {
+            let size = IpuCount::try_from(size).expect("a power of two");
+            group.bench_function(
+                BenchmarkId::new(format!("fit_count of {size}"), ipus),
+                |bencher| {
+                    bencher.iter(|| black_box(&inventory).fit_count(black_box(size), None));
+                },
+            );
+            group.bench_function(
+                BenchmarkId::new(format!("blockers_for {size}"), ipus),
+                |bencher| {
+                    bencher.iter(|| black_box(&inventory).blockers_for(black_box(size), None));
+                },
+            );
+        }
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = ipu_bench::short();
+    targets = steps, questions
+}
+criterion_main!(benches);

@@ -1,0 +1,69 @@
+//! What one decision about one job takes, at typical moments of its life.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use ipu_core::{JobPhase, plan};
+use ipu_testkit::{JobWorld, Who};
+
+/// Passes until nothing happens of itself.
+fn settle(mut world: JobWorld) -> JobWorld {
+    for _ in 0..20 {
+        let plan = plan(&world.job, &world.seen);
+        world.pass(&plan).expect("a plan that shares nothing");
+        world.progress();
+    }
+    world
+}
+
+fn running(words: &str) -> JobWorld {
+    let world = settle(JobWorld::new(words.split(' ')).expect("a job"));
+    assert_eq!(world.seen.status.phase, JobPhase::Running, "{words}");
+    world
+}
+
+/// A job of which a worker failed, at the pass that stops what is left of the attempt.
+fn restarting() -> JobWorld {
+    let mut world = running("workers=4 restart=OnFailure");
+    world.after(Duration::from_secs(60));
+    world.exits(0, Who::Worker(2), 1);
+    let verdict = plan(&world.job, &world.seen);
+    world.pass(&verdict).expect("a plan that shares nothing");
+    assert_eq!(world.seen.status.phase, JobPhase::Restarting);
+    world
+}
+
+fn finished() -> JobWorld {
+    let mut world = running("workers=2");
+    for worker in 0..2 {
+        world.exits(0, Who::Worker(worker), 0);
+    }
+    let world = settle(world);
+    assert_eq!(world.seen.status.phase, JobPhase::Completed);
+    world
+}
+
+fn moments(criterion: &mut Criterion) {
+    let new = JobWorld::new(["workers=2"]).expect("a job");
+    let mut group = criterion.benchmark_group("plan");
+    for (moment, world) in [
+        ("new job", new),
+        ("running, 1 instance of 2 workers", running("workers=2")),
+        ("running, 64 instances of 1 worker", running("instances=64")),
+        ("restart after a failure, 4 workers", restarting()),
+        ("finished", finished()),
+    ] {
+        group.bench_function(moment, |bencher| {
+            bencher.iter(|| plan(black_box(&world.job), black_box(&world.seen)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = ipu_bench::short();
+    targets = moments
+}
+criterion_main!(benches);
