@@ -35,7 +35,7 @@ pub enum Step {
 
 /// A system that is filled to a percentage, and what happens to it then.
 ///
-/// Each size from 1 to 64, but no more than a quarter of the system, is as likely as another. Before a partition is
+/// Each size from 1 to 64, but no more than fits into a link domain and than a quarter of the system, is as likely as another. Before a partition is
 /// placed, others that are chosen at random are released until it fits and the system stays within its percentage. So
 /// every placement of a trace succeeds.
 #[derive(Clone, Debug)]
@@ -71,10 +71,12 @@ impl Trace {
     #[must_use]
     pub fn of_rows(rows: Vec<u64>, percent: u32) -> Self {
         let ipus: u32 = rows.iter().map(|row| row.count_ones()).sum();
+        let index = FreeIndex::new(rows.iter().copied());
+        let largest = index.largest().map_or(0, IpuCount::get);
         let mut churn = Churn {
             random: Random::new(u64::from(ipus) << 32 | u64::from(percent)),
-            index: FreeIndex::new(rows.iter().copied()),
-            sizes: (ipus / 4).min(64).ilog2() + 1,
+            index,
+            sizes: (ipus / 4).min(largest).ilog2() + 1,
             least_free: ipus - (u64::from(ipus) * u64::from(percent) / 100) as u32,
             live: Vec::new(),
             placed: 0,

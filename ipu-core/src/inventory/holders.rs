@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Block;
+use super::{Block, words};
 use crate::ids::PartitionId;
 
 /// No holder, in the tables below.
@@ -18,8 +18,23 @@ pub(super) struct Holders {
     /// For each IPU (64 for each link domain) the number of its holder.
     by_ipu: Vec<u32>,
     /// Numbers by the digest of their id: open addressing, at most half full, a power of two long.
-    by_id: Vec<u32>,
+    by_id: Vec<Slot>,
     len: u32,
+}
+
+/// A place of the table of ids. It has the digest, so that a search looks at no entry but the one that it finds.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    digest: u32,
+    /// [`NONE`] if the slot is free.
+    number: u32,
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        digest: 0,
+        number: NONE,
+    };
 }
 
 impl Holders {
@@ -29,7 +44,7 @@ impl Holders {
             entries: Vec::new(),
             spare: Vec::new(),
             by_ipu: vec![NONE; link_domains as usize * 64],
-            by_id: vec![NONE; (ipus.max(1) as usize * 2).next_power_of_two()],
+            by_id: vec![Slot::FREE; (ipus.max(1) as usize * 2).next_power_of_two()],
             len: 0,
         }
     }
@@ -66,8 +81,8 @@ impl Holders {
 
     /// The block of a holder.
     pub(super) fn block_of(&self, id: &PartitionId) -> Option<&Block> {
-        let number = self.by_id.get(self.slot_of(id)?)?;
-        self.entry(*number).map(|(_, block)| block)
+        let slot = self.slot_of(id)?;
+        self.entry(self.by_id[slot].number).map(|(_, block)| block)
     }
 
     /// Adds a holder that is not there, of IPUs that nobody holds.
@@ -77,11 +92,12 @@ impl Holders {
             u32::try_from(self.entries.len() - 1).unwrap_or(NONE)
         });
         self.mark(&block, number);
-        let mut slot = self.home(&id);
-        while self.by_id[slot] != NONE {
+        let digest = digest(&id);
+        let mut slot = self.home(digest);
+        while self.by_id[slot].number != NONE {
             slot = self.next(slot);
         }
-        self.by_id[slot] = number;
+        self.by_id[slot] = Slot { digest, number };
         self.entries[number as usize] = Some((id, block));
         self.len += 1;
     }
@@ -89,41 +105,45 @@ impl Holders {
     /// Removes a holder; none if it is not there.
     pub(super) fn remove(&mut self, id: &PartitionId) -> Option<Block> {
         let mut hole = self.slot_of(id)?;
-        let number = self.by_id[hole];
+        let number = self.by_id[hole].number;
         let (_, block) = self.entries.get_mut(number as usize)?.take()?;
         self.spare.push(number);
         self.mark(&block, NONE);
         self.len -= 1;
         // Close the hole, so that a search may stop at the first empty slot.
-        let mut slot = hole;
-        loop {
-            slot = self.next(slot);
-            let Some((other, _)) = self.entry(self.by_id[slot]) else {
-                break;
-            };
-            let last = self.by_id.len() - 1;
-            let distance = slot.wrapping_sub(self.home(other)) & last;
+        let last = self.by_id.len() - 1;
+        let mut slot = self.next(hole);
+        while self.by_id[slot].number != NONE {
+            let distance = slot.wrapping_sub(self.home(self.by_id[slot].digest)) & last;
             if distance >= slot.wrapping_sub(hole) & last {
                 self.by_id[hole] = self.by_id[slot];
                 hole = slot;
             }
+            slot = self.next(slot);
         }
-        self.by_id[hole] = NONE;
+        self.by_id[hole] = Slot::FREE;
         Some(block)
     }
 
     fn mark(&mut self, block: &Block, number: u32) {
-        for at in block.addresses() {
-            self.by_ipu[at.link_domain as usize * 64 + usize::from(at.ipu)] = number;
+        for (domain, mask) in block.masks() {
+            for (first, order) in words::aligned(mask) {
+                let start = domain as usize * 64 + usize::from(first);
+                self.by_ipu[start..start + (1 << order)].fill(number);
+            }
         }
     }
 
     /// Where `id` is in `by_id`.
     fn slot_of(&self, id: &PartitionId) -> Option<usize> {
-        let mut slot = self.home(id);
+        let digest = digest(id);
+        let mut slot = self.home(digest);
         loop {
-            let (other, _) = self.entry(self.by_id[slot])?;
-            if other == id {
+            let found = self.by_id[slot];
+            if found.number == NONE {
+                return None;
+            }
+            if found.digest == digest && self.entry(found.number).is_some_and(|(other, _)| other == id) {
                 return Some(slot);
             }
             slot = self.next(slot);
@@ -134,16 +154,26 @@ impl Holders {
         (slot + 1) & (self.by_id.len() - 1)
     }
 
-    /// Where `id` belongs in `by_id`: its FNV-1a digest. Ids that collide on purpose cost time, never correctness.
-    fn home(&self, id: &PartitionId) -> usize {
-        let digest = id
-            .as_str()
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
-                (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-            });
-        (digest ^ digest >> 32) as usize & (self.by_id.len() - 1)
+    /// Where an id of this digest belongs in `by_id`.
+    fn home(&self, digest: u32) -> usize {
+        digest as usize & (self.by_id.len() - 1)
     }
+}
+
+/// A digest of an id, eight bytes at a time. Ids that collide on purpose cost time, never correctness.
+fn digest(id: &PartitionId) -> u32 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |digest: u64, word: u64| {
+        let product = (digest ^ word).wrapping_mul(ODD);
+        product ^ product >> 32
+    };
+    let bytes = id.as_str().as_bytes();
+    let (words, rest) = bytes.as_chunks::<8>();
+    let digest = words.iter().fold(bytes.len() as u64, |digest, word| {
+        mix(digest, u64::from_le_bytes(*word))
+    });
+    let tail = rest.iter().fold(0, |tail, byte| tail << 8 | u64::from(*byte));
+    mix(digest, tail) as u32
 }
 
 #[cfg(test)]
