@@ -1,5 +1,6 @@
 //! How the attempt of an instance ended, told from the tables of the documents, not from the rules.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -97,8 +98,7 @@ impl<'a> Facts<'a> {
             let first = |one: &Failure| !failures.iter().any(|other| other.precedes(one));
             return End::Badly(failures.iter().copied().filter(first).collect());
         }
-        let done = |worker| self.is_done(instance, worker);
-        if !self.has_launcher() && (0..self.job.workers_per_instance()).all(done) {
+        if !self.has_launcher() && self.are_all(&self.done(instance)) {
             return End::Well;
         }
         if self.is_session_over(instance) {
@@ -118,12 +118,13 @@ impl<'a> Facts<'a> {
         if self.launched(instance).is_some() {
             let known = failures.iter().map(|failure| failure.at);
             let at = known.chain([self.seen.now]).min().unwrap_or_default();
-            let all = (0..self.job.workers_per_instance())
-                .map(Who::Worker)
-                .chain([Who::Launcher]);
-            let gone = all.filter(|who| !own.iter().any(|(other, _)| other == who));
-            failures.extend(gone.map(|who| Failure {
-                culprit: culprit(who),
+            let there: BTreeSet<Culprit> = own.iter().map(|(who, _)| culprit(*who)).collect();
+            let workers = (0..self.job.workers_per_instance()).map(|worker| Culprit::Worker { worker });
+            let gone = workers
+                .chain([Culprit::Launcher])
+                .filter(|one| !there.contains(one));
+            failures.extend(gone.map(|culprit| Failure {
+                culprit,
                 exit: None,
                 at,
             }));
@@ -151,22 +152,42 @@ impl<'a> Facts<'a> {
             .is_some_and(|since| since.plus(*ttl) <= self.seen.now)
     }
 
-    /// Whether a worker without launcher has done its part of the newest attempt.
-    pub(super) fn is_done(&self, instance: u32, worker: u32) -> bool {
-        let ended = |(who, process): &(Who, &ProcessFacts)| *who == Who::Worker(worker) && succeeded(process);
-        !self.has_launcher()
-            && (self.memory(instance).done.contains(&worker) || self.own(instance).iter().any(ended))
+    /// The workers without launcher that have done their part of the newest attempt.
+    pub(super) fn done(&self, instance: u32) -> BTreeSet<u32> {
+        if self.has_launcher() {
+            return BTreeSet::new();
+        }
+        let own = self.own(instance);
+        let ended = own.iter().filter_map(|(who, process)| match who {
+            Who::Worker(worker) if succeeded(process) => Some(*worker),
+            Who::Worker(_) | Who::Launcher => None,
+        });
+        let known = self.memory(instance).done;
+        let all = ended.chain(known.iter().copied());
+        all.filter(|worker| self.is_of_the_job(Who::Worker(*worker)))
+            .collect()
     }
 
-    /// Whether a worker runs, or has done its part.
-    pub(super) fn is_ready(&self, instance: u32, worker: u32) -> bool {
-        self.is_done(instance, worker) || self.runs(instance, worker, self.attempt(instance))
+    /// The workers that run, or have done their part.
+    pub(super) fn ready(&self, instance: u32) -> BTreeSet<u32> {
+        let own = self.own(instance);
+        let running = own
+            .iter()
+            .filter_map(|(who, process)| match (who, &process.phase) {
+                (Who::Worker(worker), ProcessPhase::Running { .. }) => Some(*worker),
+                _ => None,
+            });
+        running.chain(self.done(instance)).collect()
+    }
+
+    /// Whether `workers`, which the job has, are all that it has.
+    pub(super) fn are_all(&self, workers: &BTreeSet<u32>) -> bool {
+        workers.len() == usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX)
     }
 
     fn end_by_partition(&self, instance: u32) -> End {
         let attempt = self.attempt(instance);
-        let mut workers = 0..self.job.workers_per_instance();
-        let begun = !self.own(instance).is_empty() || workers.any(|worker| self.is_done(instance, worker));
+        let begun = !self.own(instance).is_empty() || !self.done(instance).is_empty();
         let nothing = PartitionFacts::Absent;
         let partition = self.partitions(instance).next().unwrap_or(&nothing);
         match partition {
@@ -196,22 +217,23 @@ impl<'a> Facts<'a> {
     /// Whether a worker that does not run could have started longer ago than it may take.
     fn is_too_late(&self, instance: u32, active: Timestamp) -> bool {
         let memory = self.memory(instance);
+        if memory.running_since.is_some() {
+            return false;
+        }
+        let mut waits: BTreeMap<u32, Timestamp> = BTreeMap::new();
+        for (who, process) in self.own(instance) {
+            if let (Who::Worker(worker), ProcessPhase::Starting { since }) = (who, &process.phase) {
+                let latest = waits.entry(worker).or_insert(*since);
+                *latest = (*latest).max(*since);
+            }
+        }
+        let ready = self.ready(instance);
+        let free = memory.retry_at.map_or(active, |retry| retry.max(active));
         let late = |worker: u32| {
-            let waits = self
-                .own(instance)
-                .into_iter()
-                .filter_map(|(who, process)| match process.phase {
-                    ProcessPhase::Starting { since } if who == Who::Worker(worker) => Some(since),
-                    _ => None,
-                });
-            let could = waits
-                .chain([active])
-                .chain(memory.retry_at)
-                .max()
-                .unwrap_or_default();
-            !self.is_ready(instance, worker) && could.plus(self.job.start_deadline()) <= self.seen.now
+            let could = waits.get(&worker).map_or(free, |since| (*since).max(free));
+            !ready.contains(&worker) && could.plus(self.job.start_deadline()) <= self.seen.now
         };
-        memory.running_since.is_none() && (0..self.job.workers_per_instance()).any(late)
+        (0..self.job.workers_per_instance()).any(late)
     }
 
     /// When the job began to run, its suspension aside.

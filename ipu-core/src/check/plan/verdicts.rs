@@ -194,12 +194,10 @@ fn check_memory(facts: &Facts<'_>, now: &InstanceStatus, end: &End) -> Option<Br
     if now.launched != facts.launched(instance) {
         return wrong("since when its launcher runs");
     }
-    let all = 0..facts.job.workers_per_instance();
-    let done = |worker: &u32| facts.is_done(instance, *worker);
-    if !now.done.iter().copied().eq(all.clone().filter(done)) {
+    if !now.done.iter().copied().eq(facts.done(instance)) {
         return wrong("which of its workers are done");
     }
-    let run = all.clone().all(|worker| facts.is_ready(instance, worker));
+    let run = facts.are_all(&facts.ready(instance));
     let running_since = before.running_since.or(run.then_some(facts.seen.now));
     (now.running_since != running_since)
         .then_some(())
