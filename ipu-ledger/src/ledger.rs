@@ -102,6 +102,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     }
                     pause = options.first_poll;
                     tokio::select! {
+                        // So that a test on virtual time goes the same way every time.
+                        biased;
                         _ = freed.changed() => {}
                         () = tokio::time::sleep(options.line_poll) => {}
                     }
@@ -334,8 +336,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             EntryState::Waiting { .. } => Ok(PartitionFacts::Waiting {
                 reason: self.reason_of(id).await?,
             }),
-            EntryState::Intent { .. } => Ok(PartitionFacts::Pending { attempt }),
-            EntryState::Releasing { .. } | EntryState::Quarantined => Ok(PartitionFacts::Releasing),
+            // One in quarantine is its owner's again as soon as he asks for it, or gives it back: nobody else will.
+            EntryState::Intent { .. } | EntryState::Quarantined => Ok(PartitionFacts::Pending { attempt }),
+            EntryState::Releasing { .. } => Ok(PartitionFacts::Releasing),
             EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {
                 match self.driver.look(entry).await {
                     Ok(Answer::Active(grant)) => Ok(PartitionFacts::Active {

@@ -21,6 +21,7 @@ use crate::controller_suite::CallKind;
 pub use fault::Fault;
 use fault::FaultRates;
 use state::{Call, State};
+pub(crate) use state::{Held, Users};
 
 /// How long a call takes that nothing happens to.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -91,9 +92,9 @@ impl FakeController {
         self.state().down = true;
     }
 
-    /// Answers again.
-    pub fn come_up(&self) {
-        self.state().down = false;
+    /// Answers again. Says whether it did not.
+    pub fn come_up(&self) -> bool {
+        std::mem::take(&mut self.state().down)
     }
 
     /// Takes blocks by `choice` from now on.
@@ -174,6 +175,15 @@ impl FakeController {
         }
     }
 
+    /// The partition is active again after an error, without a reset.
+    pub fn heal_partition(&self, id: &PartitionId) {
+        if let Some(made) = self.state().made.get_mut(id)
+            && matches!(made.state, PartitionState::Failed { .. })
+        {
+            made.state = PartitionState::Active;
+        }
+    }
+
     /// The controller loses all that it knows. Calls that are late come all the same.
     pub fn lose_everything(&self) {
         let mut state = self.state();
@@ -211,6 +221,32 @@ impl FakeController {
         }
     }
 
+    /// Has `users` asked who uses a partition whenever one is reset or removed.
+    pub(crate) fn watch(&self, users: Arc<Users>) {
+        self.state().users = Some(users);
+    }
+
+    /// Lets everything happen whose time has come.
+    pub(crate) fn settle(&self) {
+        drop(self.state());
+    }
+
+    /// Has `percent` of 100 calls arrive all the same whose callers give up while they are under way.
+    pub(crate) fn finish_dropped_calls(&self, percent: u32) {
+        self.state().finish_dropped = percent;
+    }
+
+    /// What it lists, and the room that is left.
+    pub(crate) fn look(&self) -> (Vec<Partition>, Inventory) {
+        let state = self.state();
+        (state.list(None).unwrap_or_default(), state.inventory.clone())
+    }
+
+    /// What is there.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.state().held()
+    }
+
     async fn ask<T>(
         &self,
         name: &'static str,
@@ -221,6 +257,7 @@ impl FakeController {
         match fault {
             Some(Fault::Broken | Fault::LostReply | Fault::Late(_)) => Err(broken()),
             Some(Fault::Failed) => Err(failed()),
+            Some(Fault::Refused) => Err(refused()),
             Some(Fault::Slow(later)) => {
                 tokio::time::sleep(later).await;
                 answer(&mut self.state())
@@ -231,12 +268,22 @@ impl FakeController {
 
     async fn change(&self, name: &'static str, call: Call) -> Result<(), VipuError> {
         let fault = self.arrive(name, Some(&call))?;
-        tokio::time::sleep(ROUND_TRIP).await;
+        let mut way = Way {
+            controller: self,
+            call: &call,
+            arrives: Instant::now() + ROUND_TRIP,
+        };
+        if let Some(Fault::Slow(later)) = fault {
+            way.arrives += later;
+        }
+        tokio::time::sleep_until(way.arrives).await;
+        std::mem::forget(way);
         let take = || self.state().take(&call, Instant::now());
         match fault {
-            None => take(),
+            None | Some(Fault::Slow(_)) => take(),
             Some(Fault::Broken) => Err(broken()),
             Some(Fault::Failed) => Err(failed()),
+            Some(Fault::Refused) => Err(self.refusal(&call)),
             Some(Fault::LostReply) => {
                 let _ = take();
                 Err(broken())
@@ -249,11 +296,17 @@ impl FakeController {
                 self.state().late.push((Instant::now() + later, call));
                 Err(broken())
             }
-            Some(Fault::Slow(later)) => {
-                tokio::time::sleep(later).await;
-                take()
-            }
         }
+    }
+
+    /// How a call is refused: a create in half of the cases for want of room that nobody sees.
+    fn refusal(&self, call: &Call) -> VipuError {
+        if matches!(call, Call::Create(_)) && self.state().random.chance(50) {
+            return VipuError::NoCapacity {
+                detail: "some IPUs are not well".into(),
+            };
+        }
+        refused()
     }
 
     fn arrive(&self, name: &'static str, call: Option<&Call>) -> Result<Option<Fault>, VipuError> {
@@ -268,10 +321,33 @@ impl FakeController {
     }
 }
 
+/// A call under way. Its caller may die before it arrives, which does not always keep it from arriving.
+struct Way<'a> {
+    controller: &'a FakeController,
+    call: &'a Call,
+    arrives: Instant,
+}
+
+impl Drop for Way<'_> {
+    fn drop(&mut self) {
+        let mut state = self.controller.state();
+        let percent = state.finish_dropped;
+        if state.random.chance(percent) {
+            state.late.push((self.arrives, self.call.clone()));
+        }
+    }
+}
+
 fn broken() -> VipuError {
     VipuError::Unreachable {
         endpoint: "fake".into(),
         detail: "connection reset".into(),
+    }
+}
+
+fn refused() -> VipuError {
+    VipuError::Refused {
+        detail: "not now".into(),
     }
 }
 

@@ -9,6 +9,7 @@
 //!    [`rules_reached`] tells which verdicts of the rules a test of yours saw.
 //! 3. [`ledger_store_suite`] proves a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and crashes.
 //! 4. [`controller_suite`] proves a [`VipuController`](ipu_vipu_client::VipuController), with crowds and lost replies.
+//! 5. [`simulate_many`] runs whole schedulers, with crashes and faults everywhere, and checks what they promise.
 //!
 //! [`strategies`] has the `proptest` strategies behind them, [`FakeController`] a controller with faults on virtual time.
 //!
@@ -22,6 +23,7 @@ mod random;
 mod reference;
 mod rules;
 mod score;
+mod sim;
 mod store_suite;
 pub mod strategies;
 mod suite;
@@ -42,6 +44,10 @@ pub use score::{
     Cause, CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, Skip,
     SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace,
     score_policy,
+};
+pub use sim::{
+    PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions, SimReplay, SimReport,
+    replay_simulation, simulate, simulate_many,
 };
 pub use store_suite::{StoreHome, ledger_store_suite, try_ledger_store_suite};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

@@ -43,7 +43,7 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
                 assert_eq!(grant.attempt, job.request.attempt);
                 Done::Granted
             }
-            Ok(_) | Err(LedgerError::Illegal(_)) => Done::Other,
+            Ok(_) | Err(LedgerError::Illegal(_) | LedgerError::Refused { .. }) => Done::Other,
             Err(error) => panic!("{error}"),
         },
         6 | 7 => match ledger.release(&id, &job.request.owner).await.unwrap() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::Topology;
+use ipu_core::{PartitionFacts, Topology};
 use ipu_ledger::{Entry, Ledger, Life, Liveness, MemoryStore, Released, Request};
 use ipu_testkit::{FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
@@ -145,6 +145,23 @@ async fn a_quarantined_partition_is_reset_for_the_owner_who_asks_for_it() {
     ledger.repair(&unknown).await.unwrap();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     bench.controller.use_it(&id("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_a_quarantined_partition_is_not_told_to_wait_for_a_release_that_nobody_makes() {
+    let old = bench();
+    old.ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
+    let ledger = lost(&old).ledger();
+    ledger.repair(&unknown).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "quarantined");
+    assert_eq!(
+        ledger.observe(&id("a")).await.unwrap(),
+        PartitionFacts::Pending { attempt: 0 },
+        "so that a plan asks for it, or gives it back"
+    );
 }
 
 struct Claims(Vec<Request>);

@@ -19,6 +19,9 @@ pub enum Fault {
     Broken,
     /// Nothing is done and the answer is that the controller failed (gRPC INTERNAL).
     Failed,
+    /// Nothing is done and the answer is that the request is refused (gRPC FAILED_PRECONDITION); of a create, in half of
+    /// the cases, that there is no room (gRPC RESOURCE_EXHAUSTED).
+    Refused,
     /// It is done and the reply is lost.
     LostReply,
     /// It arrives twice, such as from a proxy that tried again; the reply to the second is heard.
@@ -31,7 +34,15 @@ pub enum Fault {
 
 impl Fault {
     /// The words for all of them, in the order of their declaration.
-    pub const LABELS: [&'static str; 6] = ["broken", "failed", "lost reply", "duplicate", "late", "slow"];
+    pub const LABELS: [&'static str; 7] = [
+        "broken",
+        "failed",
+        "refused",
+        "lost reply",
+        "duplicate",
+        "late",
+        "slow",
+    ];
 
     /// The word that people read.
     #[must_use]
@@ -39,6 +50,7 @@ impl Fault {
         match self {
             Self::Broken => "broken",
             Self::Failed => "failed",
+            Self::Refused => "refused",
             Self::LostReply => "lost reply",
             Self::Duplicate => "duplicate",
             Self::Late(_) => "late",
@@ -64,12 +76,13 @@ impl FaultRates {
         if !random.chance(self.percent) {
             return None;
         }
-        Some(match random.below(6) {
+        Some(match random.below(7) {
             0 => Fault::Broken,
             1 => Fault::Failed,
-            2 => Fault::LostReply,
-            3 => Fault::Duplicate,
-            4 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
+            2 => Fault::Refused,
+            3 => Fault::LostReply,
+            4 => Fault::Duplicate,
+            5 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
             _ => Fault::Slow(Duration::from_millis(u64::from(random.below(SLOWEST)))),
         })
     }

@@ -1,6 +1,7 @@
 //! What a fake controller has, and its moves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
@@ -14,6 +15,18 @@ use super::hardware::refused;
 use super::{BlockChoice, Fault, FaultRates};
 use crate::controller_suite::CallKind;
 use crate::random::Random;
+
+/// Says who uses a partition at a moment, if anybody.
+pub(crate) type Users = dyn Fn(&PartitionId, Instant) -> Option<String> + Send + Sync;
+
+/// A partition that is there.
+pub(crate) struct Held {
+    pub(crate) id: PartitionId,
+    pub(crate) state: PartitionState,
+    pub(crate) generation: u64,
+    /// Its IPUs, by link domain.
+    pub(crate) masks: Vec<(u32, u64)>,
+}
 
 /// A call that changes something.
 #[derive(Clone, Debug)]
@@ -65,6 +78,8 @@ pub(super) struct State {
     pub(super) calls: Vec<String>,
     pub(super) disturbed: Vec<String>,
     pub(super) injected: BTreeMap<(&'static str, &'static str), u64>,
+    pub(super) users: Option<Arc<Users>>,
+    pub(super) finish_dropped: u32,
     generation: u64,
 }
 
@@ -84,6 +99,8 @@ impl State {
             calls: Vec::new(),
             disturbed: Vec::new(),
             injected: BTreeMap::new(),
+            users: None,
+            finish_dropped: 0,
             generation: 0,
         }
     }
@@ -242,11 +259,9 @@ impl State {
         made.done = done;
         made.generation = generation;
         made.used = false;
-        let disturbs = std::mem::take(&mut made.in_use);
+        let in_use = std::mem::take(&mut made.in_use);
         self.generation = generation;
-        if disturbs {
-            self.disturbed.push(format!("reset {id}"));
-        }
+        self.disturb("reset", id, in_use, now);
         Ok(())
     }
 
@@ -259,10 +274,31 @@ impl State {
         made.state = PartitionState::Removing;
         made.then = Some(PartitionState::Removing);
         made.done = done;
-        if std::mem::take(&mut made.in_use) {
-            self.disturbed.push(format!("remove {id}"));
-        }
+        let in_use = std::mem::take(&mut made.in_use);
+        self.disturb("remove", id, in_use, now);
         Ok(())
+    }
+
+    fn disturb(&mut self, what: &str, id: &PartitionId, in_use: bool, now: Instant) {
+        if in_use {
+            self.disturbed.push(format!("{what} {id}"));
+        }
+        if let Some(user) = self.users.as_ref().and_then(|users| users(id, now)) {
+            self.disturbed.push(format!("{what} {id} under {user}"));
+        }
+    }
+
+    pub(super) fn held(&self) -> Vec<Held> {
+        let held = self.made.iter().map(|(id, made)| Held {
+            id: id.clone(),
+            state: made.state.clone(),
+            generation: made.generation,
+            masks: self
+                .inventory
+                .block_of(id)
+                .map_or_else(Vec::new, |block| block.masks().collect()),
+        });
+        held.collect()
     }
 
     pub(super) fn status(&mut self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {

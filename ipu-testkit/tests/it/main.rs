@@ -9,4 +9,5 @@ mod ledgers;
 mod planner;
 mod policy;
 mod score;
+mod simulation;
 mod stores;

@@ -1,0 +1,77 @@
+//! What ledgers are told of their owners: as the scheduler's own records have it, and sometimes nothing.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use ipu_core::{Entry, EntryState, Life, Request};
+use ipu_ledger::Liveness;
+
+use super::world::World;
+
+/// How often a question is not answered in wild times, in percent.
+const NO_ANSWER: u32 = 10;
+
+/// How often an owner of whom nothing runs is taken for dead although he is not, in percent.
+const TOO_EARLY: u32 = 30;
+
+pub(super) struct Alive(Weak<World>);
+
+impl Alive {
+    pub(super) fn new(world: &Arc<World>) -> Self {
+        Self(Arc::downgrade(world))
+    }
+}
+
+#[async_trait]
+impl Liveness for Alive {
+    async fn life_of(&self, entry: &Entry) -> Life {
+        let Some(world) = self.0.upgrade() else {
+            return Life::Unknown;
+        };
+        if world.is_wild() && world.chance(NO_ANSWER) {
+            return Life::Unknown;
+        }
+        let Some(owner) = &entry.owner else {
+            return Life::Unknown;
+        };
+        let number = world.state().jobs.iter().position(|job| job.owner == *owner);
+        let gone = number.is_none_or(|number| world.state().jobs[number].gone);
+        let now = world.millis();
+        if !gone {
+            // Somebody who looked too early: the grace of orphans is for that.
+            let held = matches!(entry.state, EntryState::Active | EntryState::Failed { .. });
+            let idle = number.is_some_and(|number| !world.processes().any_of(number, now));
+            let wrong =
+                held && idle && world.profile.has_grace() && world.is_wild() && world.chance(TOO_EARLY);
+            return if wrong { Life::Dead } else { Life::Live };
+        }
+        if number.is_some_and(|number| world.processes().any_of(number, now)) {
+            Life::Unknown
+        } else {
+            Life::Dead
+        }
+    }
+
+    async fn claims(&self) -> Vec<Request> {
+        let Some(world) = self.0.upgrade() else {
+            return Vec::new();
+        };
+        let now = world.millis();
+        let living: Vec<(usize, u32, u32)> = world
+            .processes()
+            .living(now)
+            .map(|((job, instance, _), attempt, ..)| (job, instance, attempt))
+            .collect();
+        let state = world.state();
+        let claims = living.into_iter().filter(|(job, ..)| !state.jobs[*job].gone);
+        claims
+            .map(|(number, instance, attempt)| {
+                let job = &state.jobs[number];
+                let spec = job.spec.partition().clone();
+                let mut claim = Request::of_instance(job.owner.clone(), instance, spec);
+                claim.attempt = attempt;
+                claim
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,161 @@
+//! What a driver does at its host: processes that are started and stopped, and the record that is written.
+
+use std::time::Duration;
+
+use ipu_core::{PartitionFacts, PartitionId, Plan};
+
+use super::{Hand, Seen, Step, Stopped, call};
+use crate::sim::processes::{Purpose, Role, Start};
+use crate::sim::world::User;
+
+impl Hand {
+    /// Starts a process, if the record still wants it: what a host has to ask before it starts anything for a scheduler.
+    pub(super) async fn start(
+        &self,
+        seen: &Seen,
+        (instance, role): (u32, Role),
+        attempt: u32,
+        partition: &PartitionId,
+    ) -> Result<Step, Stopped> {
+        call().await;
+        let step = self.start_now(seen, (instance, role), attempt, partition);
+        call().await;
+        step
+    }
+
+    fn start_now(
+        &self,
+        seen: &Seen,
+        (instance, role): (u32, Role),
+        attempt: u32,
+        partition: &PartitionId,
+    ) -> Result<Step, Stopped> {
+        let facts = seen
+            .observation
+            .instances
+            .iter()
+            .find(|facts| facts.index == instance);
+        let controller = match facts.map(|facts| &facts.partition) {
+            Some(PartitionFacts::Active { controller, .. }) => controller.clone(),
+            _ => self.world.controllers[0].0.clone(),
+        };
+        {
+            let state = self.world.state();
+            let job = &state.jobs[self.job];
+            let recorded = job
+                .status
+                .instance(instance)
+                .map_or(0, |instance| instance.attempt);
+            if job.gone || job.deleted || recorded > attempt {
+                return Err(Stopped("the record does not want the process any more".into()));
+            }
+        }
+        let now = self.world.millis();
+        self.world.check_grant(&controller, partition, self.job, attempt);
+        let generation = self
+            .world
+            .controller(&controller)
+            .and_then(|fake| fake.generation(partition));
+        let serves = !matches!(seen.spec.shape(), ipu_core::Shape::Workers) && role != Role::Launcher
+            || matches!(seen.spec.shape(), ipu_core::Shape::Interactive { .. });
+        let which = (self.job, instance, role);
+        let start = Start {
+            which,
+            attempt,
+            partition: partition.clone(),
+            controller: controller.clone(),
+            purpose: if serves { Purpose::Serve } else { Purpose::Work },
+        };
+        let mut processes = self.world.processes();
+        let mut state = self.world.state();
+        let manners = state.manners;
+        let started = processes.start(start, manners, now, &mut state.random);
+        if started && let Some(generation) = generation {
+            let user = User {
+                generation,
+                job: self.job,
+                attempt,
+            };
+            state.users.insert((controller, partition.clone()), user);
+        } else if started {
+            processes.end_soon(which, now);
+        }
+        drop((state, processes));
+        if started {
+            self.world.say(
+                &self.name,
+                format_args!("starts {role:?} of instance {instance}, attempt {attempt}"),
+            );
+        }
+        self.world.check();
+        Ok(if started { Step::Moved } else { Step::Same })
+    }
+
+    pub(super) async fn stop(&self, (instance, role): (u32, Role), attempt: u32) -> Step {
+        call().await;
+        let now = self.world.millis();
+        let stopped = {
+            let mut processes = self.world.processes();
+            let mut state = self.world.state();
+            let manners = state.manners;
+            let which = (self.job, instance, role);
+            processes.stop(which, Some(attempt), manners, now, &mut state.random)
+        };
+        if stopped {
+            self.world.say(
+                &self.name,
+                format_args!("stops {role:?} of instance {instance}, attempt {attempt}"),
+            );
+        }
+        call().await;
+        if stopped { Step::Moved } else { Step::Same }
+    }
+
+    /// Writes the status down.
+    pub(super) async fn record(&self, plan: &Plan) -> Result<(), Stopped> {
+        const KIND: &str = "Record";
+        let fault = self.world.draw_effect_fault(KIND);
+        let count = |fault| self.world.count_effect_fault(fault, KIND);
+        let write = || {
+            let mut state = self.world.state();
+            let finished = plan.status.phase.is_finished();
+            let job = &mut state.jobs[self.job];
+            let newly = finished && !job.status.phase.is_finished();
+            job.status.clone_from(&plan.status);
+            state.report.finished += u64::from(newly);
+        };
+        match fault {
+            None => write(),
+            Some(fault @ ("crash before" | "crash during")) => {
+                count(fault);
+                return Err(self.crash("before it records").await);
+            }
+            Some(fault @ "crash after") => {
+                write();
+                count(fault);
+                return Err(self.crash("after it recorded").await);
+            }
+            Some(fault @ "error") => {
+                count(fault);
+                return Err(Stopped("the write of the status is lost".into()));
+            }
+            Some(fault @ "lost reply") => {
+                write();
+                count(fault);
+                return Err(Stopped("the reply to the write of the status is lost".into()));
+            }
+            Some(fault @ "duplicate") => {
+                write();
+                write();
+                count(fault);
+            }
+            Some(fault) => {
+                count(fault);
+                let pause = 100 + u64::from(self.world.below(4_000));
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                write();
+            }
+        }
+        Ok(())
+    }
+}

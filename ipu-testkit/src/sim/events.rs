@@ -1,0 +1,372 @@
+//! What happens to the world by itself: jobs that come and go, drivers and controllers that die, hardware that breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionId, PartitionState};
+use ipu_ledger::{Ledger, RepairReport};
+use ipu_vipu_client::ControllerPool;
+
+use super::RepairPolicy;
+use super::alive::Alive;
+use super::driver::{Hand, SimLedger};
+use super::jobs::{Job, int, random_job};
+use super::store::Entries;
+use super::world::World;
+
+/// How long a driver stays down at most, in milliseconds.
+const DOWN: u32 = 8_000;
+
+/// What an adversary does: one thing at a time, drawn by weight.
+pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
+    match world.below(100) {
+        0..=25 => submit(world),
+        26..=29 => delete(world),
+        30..=31 => erase(world),
+        32..=34 => suspend(world),
+        35..=37 => scale(world),
+        38..=43 => {
+            let driver = world.below(u32::try_from(world.profile.drivers).unwrap_or(1)) as usize;
+            if world.state().drivers[driver].life.is_some() {
+                world.crash(driver, "by itself");
+            }
+        }
+        44..=61 => break_partition(world),
+        62..=63 => heal_partition(world),
+        64..=66 => go_down(world),
+        67..=74 => come_up(world),
+        75 => lose_state(world),
+        76..=81 => hurt_process(world),
+        82..=85 => *copy = Some(world.store.entries()),
+        86..=89 if world.profile.restores => restore(world, copy.take()).await,
+        90..=91 => {
+            let pause = Duration::from_secs(10 + u64::from(world.below(50)));
+            world.say("world", format_args!("nothing happens for {} s", pause.as_secs()));
+            tokio::time::sleep(pause).await;
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn submit(world: &World) {
+    let now = world.now();
+    let mut state = world.state();
+    let number = state.jobs.len();
+    if number >= world.profile.jobs {
+        return;
+    }
+    let raw = random_job(number, world.profile.largest, &mut state.random);
+    let line = if state.random.chance(10) {
+        LinePolicy::Refuse
+    } else {
+        LinePolicy::Wait
+    };
+    let job = Job::new(raw, line, now);
+    let told = format!(
+        "job {number} is submitted: {} instances of {} IPUs, {} workers, {:?}, {:?}, {:?}, priority {}, {line:?}",
+        job.spec.instances(),
+        job.spec.ipus_per_instance(),
+        job.spec.workers_per_instance(),
+        job.spec.shape(),
+        job.spec.restart(),
+        job.spec.clean_pod_policy(),
+        job.spec.priority(),
+    );
+    state.jobs.push(job);
+    state.report.jobs += 1;
+    drop(state);
+    world.say("world", told);
+}
+
+/// A job that is there, if there is one.
+fn any_job(world: &World) -> Option<usize> {
+    let mut state = world.state();
+    let there: Vec<usize> = (0..state.jobs.len())
+        .filter(|job| !state.jobs[*job].gone)
+        .collect();
+    if there.is_empty() {
+        return None;
+    }
+    Some(*state.random.pick(&there))
+}
+
+fn delete(world: &World) {
+    if let Some(job) = any_job(world) {
+        world.state().jobs[job].deleted = true;
+        world.count_event("job deleted");
+        world.say("world", format_args!("job {job} is deleted"));
+    }
+}
+
+/// A job is gone by force, without its driver letting go of it; its processes are told to stop.
+fn erase(world: &World) {
+    let Some(job) = any_job(world) else { return };
+    let now = world.millis();
+    {
+        let mut processes = world.processes();
+        let mut state = world.state();
+        let manners = state.manners;
+        for which in processes.all() {
+            if which.0 == job {
+                processes.stop(which, None, manners, now, &mut state.random);
+            }
+        }
+        let erased = &mut state.jobs[job];
+        erased.gone = true;
+        erased.status = JobStatus::default();
+        // Whoever works on it is cut off: what is not there cannot be worked on.
+        let driver = erased.driver.take();
+        drop((state, processes));
+        if let Some(driver) = driver {
+            world.crash(driver, "because its job was erased");
+        }
+    }
+    world.count_event("job erased");
+    world.say("world", format_args!("job {job} is erased"));
+}
+
+fn suspend(world: &World) {
+    if let Some(job) = any_job(world) {
+        let mut state = world.state();
+        let wish = !state.jobs[job].spec.suspend();
+        state.jobs[job].edit(|raw| raw.spec.suspend = Some(wish));
+        drop(state);
+        world.count_event(if wish { "job suspended" } else { "job resumed" });
+        world.say("world", format_args!("suspend of job {job} is {wish}"));
+    }
+}
+
+fn scale(world: &World) {
+    if let Some(job) = any_job(world) {
+        let instances = world.below(4);
+        world.state().jobs[job].edit(|raw| raw.spec.job_instances = Some(int(instances)));
+        world.count_event("job scaled");
+        world.say("world", format_args!("job {job} is scaled to {instances}"));
+    }
+}
+
+fn break_partition(world: &World) {
+    let all = world.controllers.iter().flat_map(|(name, controller)| {
+        controller
+            .held()
+            .into_iter()
+            .map(move |held| (name, controller, held.id))
+    });
+    let all: Vec<_> = all.filter(|(.., id)| id.is_derived()).collect();
+    if !all.is_empty() {
+        let at = world.below(u32::try_from(all.len()).unwrap_or(1)) as usize;
+        let (name, controller, id) = &all[at];
+        controller.break_partition(id);
+        world.count_event("partition broken");
+        world.say("world", format_args!("{id} at {name} breaks"));
+    }
+}
+
+/// Controllers try to repair what is in error, and sometimes it helps.
+fn heal_partition(world: &World) {
+    for (name, controller) in &world.controllers {
+        for held in controller.held() {
+            if matches!(held.state, PartitionState::Failed { .. }) && world.chance(50) {
+                controller.heal_partition(&held.id);
+                world.count_event("partition healed");
+                world.say("world", format_args!("{} at {name} heals", held.id));
+            }
+        }
+    }
+}
+
+fn any_controller(world: &World) -> usize {
+    world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize
+}
+
+fn go_down(world: &World) {
+    let (name, controller) = &world.controllers[any_controller(world)];
+    controller.go_down();
+    world.count_event("controller down");
+    world.say("world", format_args!("controller {name} goes down"));
+}
+
+pub(super) fn come_up(world: &World) {
+    for (name, controller) in &world.controllers {
+        if controller.come_up() {
+            world.say("world", format_args!("controller {name} comes up"));
+        }
+    }
+}
+
+/// A controller comes up again and knows nothing any more.
+fn lose_state(world: &World) {
+    let (name, controller) = &world.controllers[any_controller(world)];
+    let lost: Vec<PartitionId> = controller.ids();
+    controller.lose_everything();
+    controller.come_up();
+    let mut state = world.state();
+    state.lost.extend(lost.into_iter().map(|id| (name.clone(), id)));
+    drop(state);
+    world.count_event("controller lost its state");
+    world.say(
+        "world",
+        format_args!("controller {name} has lost all that it knew"),
+    );
+}
+
+fn hurt_process(world: &World) {
+    let now = world.millis();
+    let all = world.processes().all();
+    if all.is_empty() {
+        return;
+    }
+    let which = all[world.below(u32::try_from(all.len()).unwrap_or(1)) as usize];
+    if world.chance(70) {
+        world.processes().lose(which, now);
+        world.count_event("process lost");
+        world.say("world", format_args!("{which:?} is lost"));
+    } else {
+        world.processes().vanish(which);
+        world.count_event("process vanished");
+        world.say("world", format_args!("{which:?} vanishes"));
+    }
+}
+
+/// The ledger is lost. Either an old copy of it is put in its place, as an administrator does: nothing runs meanwhile, and
+/// what the copy says of releases is left out, because a partition that was asked for again since would be removed. Or
+/// there is no copy: then processes go on, and it is rebuilt from what their owners claim.
+async fn restore(world: &Arc<World>, old: Option<Entries>) {
+    for driver in 0..world.profile.drivers {
+        world.crash(driver, "for maintenance");
+    }
+    let now = world.millis();
+    if old.is_some() {
+        let mut processes = world.processes();
+        for which in processes.all() {
+            processes.lose(which, now);
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.count_event(if old.is_some() {
+        "ledger restored"
+    } else {
+        "ledger lost"
+    });
+    world.say(
+        "world",
+        if old.is_some() {
+            "an old copy of the ledger is restored"
+        } else {
+            "the ledger is lost"
+        },
+    );
+    world.state().restored = true;
+    let kept = |entry: &ipu_core::Entry| !matches!(entry.state, EntryState::Releasing { .. });
+    let old = old
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(_, entry)| kept(entry));
+    world.store.replace(old.collect());
+    let ledger = ledger_of(world);
+    let knows = world.chance(50);
+    for _ in 0..3 {
+        if knows {
+            repair(world, &ledger, "administrator").await;
+            continue;
+        }
+        // Without any knowledge of the owners.
+        let repaired = ledger.repair(&|_: &ipu_core::Entry| Life::Unknown).await;
+        repaired.map_or_else(
+            |error| world.say("administrator", error),
+            |report| note(world, "administrator", &report),
+        );
+    }
+    if world.chance(15) {
+        lose_state(world);
+    }
+}
+
+/// Starts drivers that have been down for a while, and gives them the jobs that nobody works on.
+pub(super) fn supervise(world: &Arc<World>) {
+    for number in 0..world.profile.drivers {
+        let pause = u64::from(world.below(DOWN));
+        let now = world.millis();
+        let mut state = world.state();
+        let driver = &mut state.drivers[number];
+        let rested = driver.down_since.is_none_or(|since| since + pause <= now);
+        if driver.life.is_none() && rested {
+            driver.lives += 1;
+            driver.life = Some(driver.lives);
+            let name = format!("d{number}.{}", driver.lives);
+            drop(state);
+            world.say("world", format_args!("driver {name} starts"));
+            let ledger = ledger_of(world);
+            let task = tokio::spawn(repair_now_and_then(Arc::clone(world), ledger.clone(), name));
+            let mut state = world.state();
+            state.drivers[number].tasks.push(task);
+            state.drivers[number].ledger = Some(ledger);
+        }
+    }
+    let jobs = world.state().jobs.len();
+    for job in 0..jobs {
+        hand_over(world, job);
+    }
+}
+
+fn hand_over(world: &Arc<World>, job: usize) {
+    let mut state = world.state();
+    if state.jobs[job].gone || state.jobs[job].driver.is_some() {
+        return;
+    }
+    let up: Vec<usize> = (0..state.drivers.len())
+        .filter(|driver| state.drivers[*driver].life.is_some())
+        .collect();
+    if up.is_empty() {
+        return;
+    }
+    let driver = *state.random.pick(&up);
+    state.jobs[job].driver = Some(driver);
+    let name = format!("d{driver}.{} job {job}", state.drivers[driver].lives);
+    let Some(ledger) = state.drivers[driver].ledger.clone() else {
+        return;
+    };
+    drop(state);
+    let hand = Hand {
+        world: Arc::clone(world),
+        ledger,
+        driver,
+        job,
+        name,
+    };
+    let task = tokio::spawn(hand.drive());
+    world.state().drivers[driver].tasks.push(task);
+}
+
+/// A ledger that remembers nothing but what is stored.
+pub(super) fn ledger_of(world: &Arc<World>) -> SimLedger {
+    let controllers = world.controllers.iter();
+    let pool = ControllerPool::new(controllers.map(|(name, fake)| (name.clone(), Arc::new(fake.clone()))));
+    Ledger::new(pool, world.store.clone(), world.profile.ledger_options(world))
+}
+
+async fn repair_now_and_then(world: Arc<World>, ledger: SimLedger, name: String) {
+    if world.options.repair == RepairPolicy::Never {
+        return;
+    }
+    loop {
+        repair(&world, &ledger, &name).await;
+        let pause = 2_000 + u64::from(world.below(30_000));
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+pub(super) async fn repair(world: &Arc<World>, ledger: &SimLedger, name: &str) {
+    match ledger.repair(&Alive::new(world)).await {
+        Ok(report) => note(world, name, &report),
+        Err(error) => world.say(name, format_args!("cannot repair: {error}")),
+    }
+    world.check();
+}
+
+fn note(world: &World, name: &str, report: &RepairReport) {
+    for action in &report.done {
+        *world.state().report.repairs.entry(action.label()).or_default() += 1;
+        world.say(name, format_args!("repairs: {} {}", action.label(), action.id()));
+    }
+}

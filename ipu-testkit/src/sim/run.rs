@@ -1,0 +1,254 @@
+//! One simulation from beginning to end: wild times, then calm ones until everybody has settled, then the end of everybody.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Verdict};
+
+use super::events::{come_up, happen, ledger_of, repair, submit, supervise};
+use super::invariants::{
+    Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
+};
+use super::processes::Manners;
+use super::report::{SimReport, add};
+use super::world::World;
+use super::{SimFailure, SimOptions, SimReplay};
+
+/// How long everybody has to settle in calm times, in virtual seconds: longer than the longest of start deadlines,
+/// sessions, clean-up times, back-offs and fences one after the other.
+const CALM: u64 = 3600;
+
+/// How long everything has to be given back at the end.
+const END: u64 = 3600;
+
+/// The pause between two looks at whether everybody has settled.
+const LOOK: u64 = 5;
+
+/// How often in a row nothing may have changed for everybody to count as settled: longer than a fence.
+const QUIET: u32 = 8;
+
+/// Runs the simulation of `seed`.
+pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let world = runtime.block_on(async { World::new(seed, options) });
+    let lived = catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(&world))));
+    if let Err(panic) = lived {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        world.breaks(Broken {
+            invariant: "nothing_panics",
+            message: text.unwrap_or_else(|| "a panic without a message".into()),
+        });
+    }
+    // Tasks hold the world and it holds them: they end with the runtime.
+    let mut report = {
+        let mut state = world.state();
+        state.drivers.clear();
+        std::mem::take(&mut state.report)
+    };
+    report.cases = 1;
+    for (_, controller) in &world.controllers {
+        add(&mut report.call_faults, &controller.injected());
+    }
+    report.virtual_seconds = runtime
+        .block_on(async { world.millis() })
+        .saturating_sub(1_000_000)
+        / 1000;
+    drop(runtime);
+    let mut state = world.state();
+    let log = std::mem::take(&mut state.log);
+    let outcome = match state.broken.take() {
+        None => Ok(report),
+        Some(Broken { invariant, message }) => Err(SimFailure {
+            seed,
+            invariant,
+            message,
+            log: log.clone(),
+        }),
+    };
+    SimReplay { log, outcome }
+}
+
+async fn live(world: &Arc<World>) {
+    let mut copy = None;
+    submit(world);
+    supervise(world);
+    for _ in 0..world.options.steps {
+        let pause = world.below(3_000);
+        tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
+        happen(world, &mut copy).await;
+        if !goes_on(world).await {
+            return;
+        }
+    }
+    calm_down(world);
+    if settle(world).await {
+        end(world).await;
+    }
+}
+
+/// Looks after drivers and invariants; says whether the simulation goes on.
+async fn goes_on(world: &Arc<World>) -> bool {
+    let ended: Vec<_> = {
+        let mut state = world.state();
+        let ended = state.drivers.iter_mut().flat_map(|driver| {
+            let (over, on): (Vec<_>, Vec<_>) = driver.tasks.drain(..).partition(|task| task.is_finished());
+            driver.tasks = on;
+            over
+        });
+        ended.collect()
+    };
+    for task in ended {
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            world.breaks(Broken {
+                invariant: "nothing_panics",
+                message: format!("a driver panicked: {error}"),
+            });
+        }
+    }
+    supervise(world);
+    world.check();
+    world.state().broken.is_none()
+}
+
+/// Faults stop. Jobs that never end by themselves are told to.
+fn calm_down(world: &World) {
+    world.say("world", "faults stop");
+    for (_, controller) in &world.controllers {
+        controller.set_fault_rate(0);
+        controller.finish_dropped_calls(0);
+    }
+    come_up(world);
+    world.processes().calm_down(world.millis());
+    let mut state = world.state();
+    state.manners = Manners::Calm;
+    for job in &mut state.jobs {
+        let endless = matches!(job.spec.restart(), RestartPolicy::Always { .. });
+        job.deleted |= endless;
+    }
+}
+
+/// Waits until every job has finished, holds nothing, or waits with a reason, and nothing moves any more.
+async fn settle(world: &Arc<World>) -> bool {
+    let until = world.millis() + CALM * 1000;
+    let mut quiet = 0;
+    let mut revision = world.store.revision();
+    while quiet < QUIET {
+        tokio::time::sleep(Duration::from_secs(LOOK)).await;
+        if !goes_on(world).await {
+            return false;
+        }
+        let restless = restless(world);
+        if world.millis() > until {
+            world.expect(invariant_every_job_settles(&restless));
+            let told = format!("the ledger is still written to after {CALM} s");
+            world.expect(invariant_every_job_settles(&[told]));
+            return false;
+        }
+        let same = world.store.revision() == revision;
+        revision = world.store.revision();
+        quiet = if same && restless.is_empty() { quiet + 1 } else { 0 };
+    }
+    world.say("world", "everybody has settled");
+    let line = ledger_of(world).line().await.unwrap_or_default();
+    let could = line
+        .into_iter()
+        .filter(|(_, verdict)| matches!(verdict, Verdict::Go { .. }));
+    let could: Vec<PartitionId> = could.map(|(id, _)| id).collect();
+    world.expect(invariant_nobody_waits_for_nothing(&could));
+    world.state().broken.is_none()
+}
+
+/// What jobs have not come to rest, and how they are.
+fn restless(world: &World) -> Vec<String> {
+    let entries = world.store.entries();
+    let state = world.state();
+    let restless = state.jobs.iter().enumerate().filter(|(_, job)| {
+        !job.gone && {
+            let waits = entries.values().any(|entry| {
+                entry.owner.as_ref() == Some(&job.owner) && matches!(entry.state, EntryState::Waiting { .. })
+            });
+            let told = !job.reasons.is_empty();
+            let rests = job.status.phase.is_finished()
+                || job.status.phase == JobPhase::Suspended
+                || job.reasons.iter().any(|code| code == "ScaledToZero")
+                || (waits && told);
+            job.deleted || !rests
+        }
+    });
+    let told = restless.map(|(number, job)| {
+        format!(
+            "job {number} is {:?} because {}",
+            job.status.phase,
+            job.reasons.join(", ")
+        )
+    });
+    told.collect()
+}
+
+/// All owners go: nothing may be left.
+async fn end(world: &Arc<World>) {
+    world.say("world", "all jobs are deleted");
+    for job in &mut world.state().jobs {
+        job.deleted = true;
+    }
+    let until = world.millis() + END * 1000;
+    loop {
+        tokio::time::sleep(Duration::from_secs(LOOK)).await;
+        if !goes_on(world).await {
+            return;
+        }
+        release_quarantined(world).await;
+        let left: Vec<PartitionId> = world
+            .controllers
+            .iter()
+            .flat_map(|(_, controller)| controller.ids())
+            .filter(PartitionId::is_derived)
+            .collect();
+        let entries = world.store.entries();
+        let all_gone = world.state().jobs.iter().all(|job| job.gone);
+        let clean = invariant_nothing_is_leaked(&entries, &left);
+        if all_gone && clean.is_ok() {
+            world.say("world", "nothing is left");
+            return;
+        }
+        if world.millis() > until {
+            world.expect(invariant_every_job_settles(&restless(world)));
+            world.expect(clean);
+            return;
+        }
+    }
+}
+
+/// After an old copy was restored, a person orders the removal of what nobody owns.
+async fn release_quarantined(world: &Arc<World>) {
+    if !world.state().restored {
+        return;
+    }
+    let ledger = ledger_of(world);
+    let entries = world.store.entries();
+    let quarantined = entries
+        .values()
+        .filter(|entry| entry.state == EntryState::Quarantined);
+    for entry in quarantined {
+        // What does not go now goes with the next round.
+        let _ = ledger.release_quarantined(&entry.id).await;
+    }
+    repair(world, &ledger, "administrator").await;
+}
+
+/// The sum of many reports.
+pub(super) fn sum<'a>(reports: impl IntoIterator<Item = &'a SimReport>) -> SimReport {
+    let mut sum = SimReport::default();
+    reports.into_iter().for_each(|report| sum.merge(report));
+    sum
+}

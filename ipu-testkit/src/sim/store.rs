@@ -1,0 +1,136 @@
+//! The ledger's store of a simulation: in memory, compare-and-swap, with faults. Every commit is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{Change, Entry, PartitionId};
+use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
+
+use super::world::World;
+
+pub(super) type Entries = BTreeMap<PartitionId, Arc<Entry>>;
+
+#[derive(Default)]
+struct Kept {
+    revision: u64,
+    entries: Entries,
+}
+
+/// The store. Clones share it.
+#[derive(Clone)]
+pub(super) struct SimStore {
+    kept: Arc<Mutex<Kept>>,
+    world: Weak<World>,
+}
+
+/// What happens to a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreFault {
+    /// Nothing is written.
+    Broken,
+    /// It is written, and nobody hears of it.
+    LostReply,
+    /// It takes this long.
+    Slow(Duration),
+}
+
+impl StoreFault {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::LostReply => "lost reply",
+            Self::Slow(_) => "slow",
+        }
+    }
+}
+
+impl SimStore {
+    pub(super) fn new(world: Weak<World>) -> Self {
+        Self {
+            kept: Arc::default(),
+            world,
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn entries(&self) -> Entries {
+        self.kept().entries.clone()
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        self.kept().revision
+    }
+
+    /// Puts `entries` in the place of all that is there.
+    pub(super) fn replace(&self, entries: Entries) {
+        let mut kept = self.kept();
+        kept.entries = entries;
+        kept.revision += 1;
+    }
+
+    fn write(&self, basis: &Revision, changes: &[Change]) -> Result<(Entries, Entries, u64), StoreError> {
+        let mut kept = self.kept();
+        if basis.as_str() != kept.revision.to_string() {
+            return Err(StoreError::Conflict { basis: basis.clone() });
+        }
+        let before = kept.entries.clone();
+        for change in changes {
+            match change {
+                Change::Put(entry) => kept.entries.insert(entry.id.clone(), Arc::clone(entry)),
+                Change::Remove(id) => kept.entries.remove(id),
+            };
+        }
+        kept.revision += 1;
+        Ok((before, kept.entries.clone(), kept.revision))
+    }
+}
+
+fn unavailable(step: &'static str) -> StoreError {
+    StoreError::Unavailable {
+        step,
+        detail: "the disk is gone".into(),
+    }
+}
+
+#[async_trait]
+impl LedgerStore for SimStore {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        if let Some(world) = self.world.upgrade()
+            && world.draw_store_fault("load") == Some(StoreFault::Broken)
+        {
+            return Err(unavailable("read"));
+        }
+        let kept = self.kept();
+        let revision = Revision::new(kept.revision.to_string());
+        if newer_than == Some(&revision) {
+            return Ok(None);
+        }
+        Ok(Some(Snapshot {
+            revision,
+            entries: kept.entries.values().map(|entry| Entry::clone(entry)).collect(),
+        }))
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        let Some(world) = self.world.upgrade() else {
+            return Err(unavailable("write"));
+        };
+        let fault = world.draw_store_fault("commit");
+        match fault {
+            Some(StoreFault::Broken) => return Err(unavailable("write")),
+            Some(StoreFault::Slow(pause)) => tokio::time::sleep(pause).await,
+            Some(StoreFault::LostReply) | None => {}
+        }
+        let (before, after, revision) = self.write(basis, changes)?;
+        world.committed(&before, &after, changes);
+        if fault == Some(StoreFault::LostReply) {
+            return Err(unavailable("write"));
+        }
+        Ok(Revision::new(revision.to_string()))
+    }
+}

@@ -1,0 +1,243 @@
+//! Everything that a simulation consists of, and what all its parts share: the clock, the log, the dice, the verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ipu_core::{ControllerName, PartitionId, Timestamp};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::SimOptions;
+use super::invariants::Broken;
+use super::jobs::Job;
+use super::processes::{Manners, Processes};
+use super::profile::Profile;
+use super::report::SimReport;
+use super::store::{SimStore, StoreFault};
+use crate::fake::FakeController;
+use crate::random::Random;
+
+/// When simulations begin: late enough that no subtraction reaches 0.
+const EPOCH: u64 = 1_000_000;
+
+pub(super) struct World {
+    pub(super) options: SimOptions,
+    pub(super) profile: Profile,
+    start: Instant,
+    pub(super) controllers: Vec<(ControllerName, FakeController)>,
+    pub(super) store: SimStore,
+    state: Mutex<State>,
+    /// Apart from the rest, because controllers look into it while they work.
+    processes: Arc<Mutex<Processes>>,
+}
+
+/// One scheduler host.
+#[derive(Default)]
+pub(super) struct Driver {
+    /// How often it was started; none while it is down.
+    pub(super) life: Option<u32>,
+    pub(super) lives: u32,
+    pub(super) tasks: Vec<JoinHandle<()>>,
+    pub(super) down_since: Option<u64>,
+    pub(super) ledger: Option<super::driver::SimLedger>,
+}
+
+/// Who was granted a partition last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) generation: u64,
+    pub(super) job: usize,
+    pub(super) attempt: u32,
+}
+
+/// What changes.
+pub(super) struct State {
+    pub(super) random: Random,
+    pub(super) log: String,
+    pub(super) jobs: Vec<Job>,
+    pub(super) drivers: Vec<Driver>,
+    pub(super) report: SimReport,
+    pub(super) broken: Option<Broken>,
+    /// Partitions that their controller has lost by itself.
+    pub(super) lost: BTreeSet<(ControllerName, PartitionId)>,
+    pub(super) users: BTreeMap<(ControllerName, PartitionId), User>,
+    pub(super) manners: Manners,
+    /// Whether the ledger was replaced by an old copy of itself.
+    pub(super) restored: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, options: &SimOptions) -> Arc<Self> {
+        let mut random = Random::new(seed);
+        let profile = Profile::new(options, &mut random);
+        let controllers = profile.controllers(&mut random);
+        Arc::new_cyclic(|this| {
+            let start = Instant::now();
+            let processes: Arc<Mutex<Processes>> = Arc::default();
+            for (name, controller) in &controllers {
+                let (name, processes) = (name.clone(), Arc::clone(&processes));
+                controller.watch(Arc::new(move |id: &PartitionId, at: Instant| {
+                    let processes = locked(&processes);
+                    let mut living = processes.living(millis(start, at));
+                    let user = living.find(|(_, _, other, place)| *other == id && **place == name)?;
+                    let (which, attempt) = (user.0, user.1);
+                    Some(format!("{which:?} of attempt {attempt}"))
+                }));
+            }
+            let state = State {
+                random,
+                log: String::new(),
+                jobs: Vec::new(),
+                drivers: (0..profile.drivers).map(|_| Driver::default()).collect(),
+                report: SimReport::default(),
+                broken: None,
+                lost: BTreeSet::new(),
+                users: BTreeMap::new(),
+                manners: Manners::Wild,
+                restored: false,
+            };
+            Self {
+                options: options.clone(),
+                profile,
+                start,
+                controllers,
+                store: SimStore::new(this.clone()),
+                state: Mutex::new(state),
+                processes,
+            }
+        })
+    }
+
+    // A panic is an end of the simulation: nobody looks at what it leaves but for the log.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// The processes, after everything that controllers do by themselves has been done.
+    pub(super) fn processes(&self) -> MutexGuard<'_, Processes> {
+        for (_, controller) in &self.controllers {
+            controller.settle();
+        }
+        locked(&self.processes)
+    }
+
+    pub(super) fn millis(&self) -> u64 {
+        millis(self.start, Instant::now())
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.millis())
+    }
+
+    pub(super) fn controller(&self, name: &ControllerName) -> Option<&FakeController> {
+        let found = self.controllers.iter().find(|(other, _)| other == name);
+        found.map(|(_, controller)| controller)
+    }
+
+    pub(super) fn say(&self, who: &str, what: impl std::fmt::Display) {
+        let at = self.millis() - EPOCH;
+        // Writing to a text does not fail.
+        let _ = writeln!(self.state().log, "{:>9.3} {who}: {what}", at as f64 / 1000.0);
+    }
+
+    pub(super) fn below(&self, end: u32) -> u32 {
+        self.state().random.below(end)
+    }
+
+    pub(super) fn chance(&self, percent: u32) -> bool {
+        self.state().random.chance(percent)
+    }
+
+    /// Notes that an invariant is broken. The first one counts.
+    pub(super) fn breaks(&self, broken: Broken) {
+        self.say(
+            "invariant",
+            format_args!("{} is broken: {}", broken.invariant, broken.message),
+        );
+        self.state().broken.get_or_insert(broken);
+    }
+
+    pub(super) fn expect(&self, found: Result<(), Broken>) {
+        if let Err(broken) = found {
+            self.breaks(broken);
+        }
+    }
+
+    pub(super) fn is_wild(&self) -> bool {
+        self.state().manners == Manners::Wild
+    }
+
+    pub(super) fn count_event(&self, event: &'static str) {
+        *self.state().report.events.entry(event).or_default() += 1;
+    }
+
+    /// What happens to an effect, or to the write of the status.
+    pub(super) fn draw_effect_fault(&self, effect: &str) -> Option<&'static str> {
+        let mut state = self.state();
+        // What is seldom done fails often, so that it is seen to.
+        let seldom = matches!(
+            effect,
+            "ResetPartition" | "StartLauncher" | "StopLauncher" | "Finalize"
+        );
+        let rate = (self.profile.effect_faults * if seldom { 4 } else { 1 }).min(60);
+        if state.manners == Manners::Calm || !state.random.chance(rate) {
+            return None;
+        }
+        Some(*state.random.pick::<&'static str>(&SimReport::EFFECT_FAULTS))
+    }
+
+    pub(super) fn count_effect_fault(&self, fault: &'static str, effect: &'static str) {
+        *self
+            .state()
+            .report
+            .effect_faults
+            .entry((fault, effect))
+            .or_default() += 1;
+    }
+
+    pub(super) fn draw_store_fault(&self, operation: &'static str) -> Option<StoreFault> {
+        let mut state = self.state();
+        if state.manners == Manners::Calm || !state.random.chance(self.profile.store_faults) {
+            return None;
+        }
+        let fault = match state.random.below(3) {
+            0 => StoreFault::Broken,
+            1 => StoreFault::LostReply,
+            _ => StoreFault::Slow(Duration::from_millis(u64::from(state.random.below(40)))),
+        };
+        if operation == "load" && fault != StoreFault::Broken {
+            return None;
+        }
+        let counted = (fault.label(), operation);
+        *state.report.store_faults.entry(counted).or_default() += 1;
+        Some(fault)
+    }
+
+    /// Ends all that driver `number` does, wherever it is.
+    pub(super) fn crash(&self, number: usize, why: &str) {
+        self.say("world", format_args!("driver {number} crashes {why}"));
+        let now = self.millis();
+        let mut state = self.state();
+        *state.report.events.entry("driver crashed").or_default() += 1;
+        for job in state.jobs.iter_mut().filter(|job| job.driver == Some(number)) {
+            job.driver = None;
+        }
+        let driver = &mut state.drivers[number];
+        driver.life = None;
+        driver.down_since = Some(now);
+        for task in driver.tasks.drain(..) {
+            task.abort();
+        }
+    }
+}
+
+fn millis(start: Instant, at: Instant) -> u64 {
+    let elapsed = at.saturating_duration_since(start).as_millis();
+    EPOCH + u64::try_from(elapsed).unwrap_or(u64::MAX - EPOCH)
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
