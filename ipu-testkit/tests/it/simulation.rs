@@ -1,9 +1,13 @@
 //! The simulator: many seeds, the same twice, and broken schedulers that are caught.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ipu_core::{Effect, JobSpec, Observation, PartitionFacts, Plan, ProcessPhase, plan};
-use ipu_testkit::{Fault, PlanCheck, RepairPolicy, SimOptions, SimReport, replay_simulation, simulate_many};
+use ipu_testkit::{
+    Fault, PlanCheck, RepairPolicy, RuleVerdict, SimOptions, SimReport, replay_simulation, rules_reached,
+    simulate_many,
+};
 
 /// How many simulations are run by default: some seconds without optimisation.
 const CASES: u64 = 120;
@@ -22,13 +26,43 @@ fn seeds() -> impl Iterator<Item = u64> {
     known.chain(0..cases())
 }
 
-/// What the default simulations cover: run once for all tests that ask.
-fn default_report() -> &'static SimReport {
-    static REPORT: OnceLock<SimReport> = OnceLock::new();
-    REPORT.get_or_init(|| match simulate_many(seeds(), &SimOptions::default()) {
-        Ok(report) => report,
-        Err(failure) => panic!("{failure}"),
+/// What the default simulations cover.
+struct Covered {
+    report: SimReport,
+    /// How many plans showed each verdict of the rules.
+    rules: BTreeMap<RuleVerdict, u64>,
+}
+
+/// The default simulations: run once for all tests that ask.
+fn covered() -> &'static Covered {
+    static COVERED: OnceLock<Covered> = OnceLock::new();
+    COVERED.get_or_init(|| {
+        let rules: Arc<Mutex<BTreeMap<RuleVerdict, u64>>> = Arc::default();
+        let counts = Arc::clone(&rules);
+        let mut options = SimOptions::default();
+        options.on_plan = Some(Arc::new(move |job: &JobSpec, seen: &Observation, plan: &Plan| {
+            let reached = rules_reached(job, seen, plan);
+            let mut counts = counts.lock().unwrap();
+            for verdict in reached {
+                *counts.entry(verdict).or_default() += 1;
+            }
+        }));
+        let report = match simulate_many(seeds(), &options) {
+            Ok(report) => report,
+            Err(failure) => panic!("{failure}"),
+        };
+        let rules = rules.lock().unwrap().clone();
+        Covered { report, rules }
     })
+}
+
+fn default_report() -> &'static SimReport {
+    &covered().report
+}
+
+/// How many plans of the default simulations showed each verdict of the rules.
+pub(crate) fn simulated_rules() -> &'static BTreeMap<RuleVerdict, u64> {
+    &covered().rules
 }
 
 #[test]
