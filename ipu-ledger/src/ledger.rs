@@ -336,8 +336,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             EntryState::Waiting { .. } => Ok(PartitionFacts::Waiting {
                 reason: self.reason_of(id).await?,
             }),
-            // One in quarantine is its owner's again as soon as he asks for it, or gives it back: nobody else will.
-            EntryState::Intent { .. } | EntryState::Quarantined => Ok(PartitionFacts::Pending { attempt }),
+            EntryState::Intent { .. } => Ok(PartitionFacts::Pending { attempt }),
+            // It is its owner's again as soon as he asks for it, or gives it back: nobody else will. For whom it was made
+            // nobody knows, so what runs on it cannot go on.
+            EntryState::Quarantined => Ok(PartitionFacts::Waiting {
+                reason: Reason::new(
+                    "Quarantined",
+                    "the ledger does not know whose the partition is; it is reset for whoever asks for it rightly",
+                ),
+            }),
             EntryState::Releasing { .. } => Ok(PartitionFacts::Releasing),
             EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {
                 match self.driver.look(entry).await {

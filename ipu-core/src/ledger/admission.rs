@@ -83,7 +83,7 @@ impl LedgerState {
                 changed(recorded, entry, Admission::Held)
             }
             EntryState::Orphaned if !newer => {
-                let entry = entry.turned(EntryState::Active, window.now);
+                let entry = entry.reclaimed(world, window.now);
                 Step::put(&entry, Admission::Held(entry.clone()))
             }
             EntryState::Active

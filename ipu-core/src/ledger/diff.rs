@@ -264,7 +264,7 @@ impl LedgerState {
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.turned(EntryState::Orphaned, now))
             }
-            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.turned(EntryState::Active, now)),
+            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.reclaimed(world, now)),
             (
                 Action::Release { .. },
                 EntryState::Intent { .. }
@@ -310,6 +310,22 @@ impl LedgerState {
             .map(|entry| Change::Put(Arc::new(entry)))
             .into_iter()
             .collect()
+    }
+}
+
+impl Entry {
+    /// The same, once the owner of an orphaned partition is there after all.
+    pub(super) fn reclaimed(&self, world: &World, now: Timestamp) -> Self {
+        let listing = |name| Some((name, world.listing(name)?));
+        let state = match self.controller.as_ref().and_then(listing) {
+            Some((controller, listing)) if !listing.partitions().contains_key(&self.id) => {
+                EntryState::Failed {
+                    errors: Vec::from([lost(controller)]),
+                }
+            }
+            _ => EntryState::Active,
+        };
+        self.turned(state, now)
     }
 }
 

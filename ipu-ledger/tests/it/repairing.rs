@@ -71,6 +71,19 @@ async fn an_orphan_is_kept_for_its_grace_and_reclaimed_if_its_owner_was_there_af
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_that_its_controller_has_lost_is_not_reclaimed_as_active() {
+    let mut bench = bench();
+    bench.options.orphan_grace = Duration::from_secs(60);
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    ledger.repair(&all_dead).await.unwrap();
+    bench.controller.lose_everything();
+    advance(1).await;
+    ledger.repair(&all_live).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_partitions_are_never_touched() {
     let bench = bench();
     bench.controller.make_foreign("slurm_10675", 8);
@@ -157,10 +170,11 @@ async fn the_owner_of_a_quarantined_partition_is_not_told_to_wait_for_a_release_
     let ledger = lost(&old).ledger();
     ledger.repair(&unknown).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "quarantined");
-    assert_eq!(
-        ledger.observe(&id("a")).await.unwrap(),
-        PartitionFacts::Pending { attempt: 0 },
-        "so that a plan asks for it, or gives it back"
+    // So a plan asks for it or gives it back, and does not let go on what ran on it.
+    let seen = ledger.observe(&id("a")).await.unwrap();
+    assert!(
+        matches!(&seen, PartitionFacts::Waiting { reason } if reason.code == "Quarantined"),
+        "{seen:?}"
     );
 }
 

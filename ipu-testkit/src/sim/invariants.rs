@@ -49,13 +49,16 @@ impl World {
         };
         let mut state = self.state();
         state.report.checks += 1;
-        // What was lost is known to be so once its owner asks for it again, or gives it back.
+        // What was lost is known to be so once it is given back, or made again.
         state.lost.retain(|(controller, id)| {
             entries.get(id).is_some_and(|entry| {
                 entry.controller.as_ref() == Some(controller)
                     && matches!(
                         entry.state,
-                        EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned
+                        EntryState::Active
+                            | EntryState::Failed { .. }
+                            | EntryState::Intent { .. }
+                            | EntryState::Orphaned
                     )
             })
         });
@@ -78,6 +81,9 @@ impl World {
                 let id = change.id();
                 let (old, new) = (before.get(id), after.get(id));
                 let (from, to) = (label(old.map(|e| &**e)), label(new.map(|e| &**e)));
+                if (from, to) == ("intent", "active") {
+                    self.state().lost.retain(|(_, lost)| lost != id);
+                }
                 if from != to {
                     *self.state().report.transitions.entry((from, to)).or_default() += 1;
                     told = format!(

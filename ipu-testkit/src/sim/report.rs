@@ -68,7 +68,7 @@ impl SimReport {
     pub const CALLS: [&'static str; 5] = ["create", "reset", "remove", "status", "list"];
 
     /// Every move that an entry of the ledger may make. Any other breaks an invariant.
-    pub const TRANSITIONS: [(&'static str, &'static str); 28] = [
+    pub const TRANSITIONS: [(&'static str, &'static str); 29] = [
         ("absent", "active"),
         ("absent", "intent"),
         ("absent", "quarantined"),
@@ -87,6 +87,7 @@ impl SimReport {
         ("intent", "releasing"),
         ("intent", "waiting"),
         ("orphaned", "active"),
+        ("orphaned", "failed"),
         ("orphaned", "intent"),
         ("orphaned", "releasing"),
         ("quarantined", "absent"),
