@@ -1,5 +1,7 @@
 //! Changes to a manifest from the command line: `spec.jobInstances=2`.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 /// The longest list that an edit may grow: far more than a job has, and no way to fill the memory.
@@ -83,7 +85,19 @@ impl std::fmt::Display for Edit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&shown(&self.path))?;
         match &self.value {
-            Some(value) => write!(f, "={value}"),
+            Some(value) => {
+                f.write_char('=')?;
+                for c in value.to_string().chars() {
+                    // JSON lets these stand as they are; in YAML they have to be escaped.
+                    match c {
+                        '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                            write!(f, "\\u{:04x}", u32::from(c))?
+                        }
+                        _ => f.write_char(c)?,
+                    }
+                }
+                Ok(())
+            }
             None => f.write_str("="),
         }
     }

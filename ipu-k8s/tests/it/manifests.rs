@@ -279,3 +279,9 @@ fn value() -> impl Strategy<Value = String> {
         ]
     })
 }
+
+#[test]
+fn a_change_whose_value_yaml_cannot_show_is_printed_so_that_it_can_be_read_again() {
+    let edit: Edit = "spec.a=[\u{7f}name: A, value: \"1\"}]".parse().unwrap();
+    assert_eq!(edit.to_string().parse(), Ok(edit));
+}
