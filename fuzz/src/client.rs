@@ -55,9 +55,8 @@ pub fn rest_reply(bytes: &[u8]) {
         }
         let answer = question.read_http(ENDPOINT, status, body);
         if let Err(VipuError::NotFound { .. }) = answer {
-            assert!(
-                !(200..300).contains(&status) && serde_json::from_slice::<serde_json::Value>(body).is_ok()
-            );
+            // A page of something in between does not pass for the controller's word.
+            assert!(!(200..300).contains(&status) && body.contains(&b'{'));
         }
         if answer.is_ok() {
             assert!((200..300).contains(&status), "{status} passes for an answer");

@@ -94,6 +94,9 @@ pub enum PartitionFacts {
     Waiting {
         /// Why.
         reason: Reason,
+        /// The attempt that asked for it.
+        #[serde(default)]
+        attempt: u32,
     },
     /// Asked for, being made or being reset.
     Pending {

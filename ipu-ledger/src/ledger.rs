@@ -335,6 +335,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         match &entry.state {
             EntryState::Waiting { .. } => Ok(PartitionFacts::Waiting {
                 reason: self.reason_of(id).await?,
+                attempt,
             }),
             EntryState::Intent { .. } => Ok(PartitionFacts::Pending { attempt }),
             // It is its owner's again as soon as he asks for it, or gives it back: nobody else will. For whom it was made
@@ -344,6 +345,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     "Quarantined",
                     "the ledger does not know whose the partition is; it is reset for whoever asks for it rightly",
                 ),
+                attempt,
             }),
             EntryState::Releasing { .. } => Ok(PartitionFacts::Releasing),
             EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {

@@ -115,7 +115,7 @@ impl<'a> Pass<'a> {
     fn await_partition(&mut self, instance: &Instance<'a>) -> Stage {
         self.wake_by(self.seen.now.plus(POLL));
         match instance.partition {
-            PartitionFacts::Waiting { reason } => Stage::InLine(reason.clone()),
+            PartitionFacts::Waiting { reason, .. } => Stage::InLine(reason.clone()),
             PartitionFacts::Absent
             | PartitionFacts::Pending { .. }
             | PartitionFacts::Active { .. }

@@ -45,7 +45,7 @@ pub(super) struct Instance<'a> {
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
     pub(super) memory: InstanceStatus,
-    /// The newest attempt that a partition was made for.
+    /// The newest attempt that a partition was made or asked for.
     newest: Option<u32>,
     /// Whether the verdict that `memory` holds stood in the record before.
     pub(super) recorded: Recorded,
@@ -103,7 +103,7 @@ impl<'a> Pass<'a> {
             let instance = instances
                 .entry(facts.index)
                 .or_insert_with(|| Instance::new(facts.index));
-            instance.newest = instance.newest.max(made_for(&facts.partition));
+            instance.newest = instance.newest.max(asked_for(&facts.partition));
             if weight(&facts.partition) > weight(instance.partition) {
                 instance.partition = &facts.partition;
             }
@@ -268,6 +268,18 @@ impl<'a> Instance<'a> {
                 ..InstanceStatus::new(self.index)
             };
         }
+    }
+}
+
+/// The attempt that a partition was made or reset for, or is waited for.
+const fn asked_for(partition: &PartitionFacts) -> Option<u32> {
+    match partition {
+        PartitionFacts::Waiting { attempt, .. } => Some(*attempt),
+        PartitionFacts::Absent
+        | PartitionFacts::Pending { .. }
+        | PartitionFacts::Active { .. }
+        | PartitionFacts::Failed { .. }
+        | PartitionFacts::Releasing => made_for(partition),
     }
 }
 

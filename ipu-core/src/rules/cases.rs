@@ -105,6 +105,7 @@ impl<'a> Facts<'a> {
             "absent" => PartitionFacts::Absent,
             "waiting" => PartitionFacts::Waiting {
                 reason: Reason::new("NotEnoughFree", "2 IPUs are free"),
+                attempt,
             },
             "pending" => PartitionFacts::Pending { attempt },
             "active" => PartitionFacts::Active {

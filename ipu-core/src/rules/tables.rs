@@ -182,6 +182,7 @@ fn partitions() -> [PartitionFacts; 6] {
         PartitionFacts::Absent,
         PartitionFacts::Waiting {
             reason: Reason::new("NotEnoughFree", "2 IPUs are free"),
+            attempt: 1,
         },
         PartitionFacts::Pending { attempt: 1 },
         PartitionFacts::Active {

@@ -173,7 +173,7 @@ async fn the_owner_of_a_quarantined_partition_is_not_told_to_wait_for_a_release_
     // So a plan asks for it or gives it back, and does not let go on what ran on it.
     let seen = ledger.observe(&id("a")).await.unwrap();
     assert!(
-        matches!(&seen, PartitionFacts::Waiting { reason } if reason.code == "Quarantined"),
+        matches!(&seen, PartitionFacts::Waiting { reason, .. } if reason.code == "Quarantined"),
         "{seen:?}"
     );
 }

@@ -234,6 +234,7 @@ impl JobWorld {
             PartitionFacts::Absent | PartitionFacts::Waiting { .. } if room == Room::Full => {
                 PartitionFacts::Waiting {
                     reason: Reason::new("NotEnoughFree", "4 IPUs are asked for and 2 are free"),
+                    attempt,
                 }
             }
             PartitionFacts::Active {

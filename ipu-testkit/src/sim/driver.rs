@@ -241,7 +241,7 @@ impl Hand {
                 self.world.check_grant(controller, id, self.job, *attempt);
                 Ok(facts)
             }
-            PartitionFacts::Waiting { reason } => {
+            PartitionFacts::Waiting { reason, .. } => {
                 self.world.expect(invariant_a_reason_is_whole(self.job, reason));
                 Ok(facts)
             }

@@ -143,7 +143,10 @@ pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
     let controller = ControllerName::new("vipu:8090").expect("this is a controller's name");
     prop_oneof![
         1 => Just(PartitionFacts::Absent),
-        1 => Just(PartitionFacts::Waiting { reason: Reason::new("NotEnoughFree", "2 IPUs are free") }),
+        1 => attempts().prop_map(|attempt| PartitionFacts::Waiting {
+            reason: Reason::new("NotEnoughFree", "2 IPUs are free"),
+            attempt,
+        }),
         1 => attempts().prop_map(|attempt| PartitionFacts::Pending { attempt }),
         4 => (attempts(), moments()).prop_map(move |(attempt, since)| PartitionFacts::Active {
             attempt,

@@ -58,10 +58,11 @@ impl<'a> Facts<'a> {
         let recorded = self.recorded(instance).map_or(0, |known| known.attempt);
         let processes = self.processes(instance).map(|(_, process)| process.attempt);
         let partitions = self.partitions(instance).filter_map(|partition| match partition {
-            PartitionFacts::Pending { attempt }
+            PartitionFacts::Waiting { attempt, .. }
+            | PartitionFacts::Pending { attempt }
             | PartitionFacts::Active { attempt, .. }
             | PartitionFacts::Failed { attempt, .. } => Some(*attempt),
-            PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => None,
+            PartitionFacts::Absent | PartitionFacts::Releasing => None,
         });
         processes.chain(partitions).max().unwrap_or(0).max(recorded)
     }

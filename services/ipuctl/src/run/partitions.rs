@@ -207,6 +207,7 @@ impl Partitions {
                 self.waiting.insert(instance, text::waiting(size, &waiting));
                 PartitionFacts::Waiting {
                     reason: waiting.reason,
+                    attempt,
                 }
             }
             Answer::Refused(waiting) => {
