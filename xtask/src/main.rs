@@ -1,10 +1,14 @@
 //! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails when one is stale.
+//! `cargo xtask cluster up` starts a Kubernetes API server to try things on.
 
+mod cluster;
 mod proto;
 mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use ipu_test_cluster::Durability;
 
 /// A generated file: where it belongs (relative to the repository) and what it must hold.
 pub(crate) struct Generated {
@@ -14,16 +18,31 @@ pub(crate) struct Generated {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let check = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["gen"] => false,
-        ["gen", "--check"] => true,
+    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["gen"] => run(false),
+        ["gen", "--check"] => run(true),
+        ["cluster", "build"] => cluster::build().map(|()| true),
+        ["cluster", "up"] => cluster::up(None, Durability::WithoutSync).map(|()| true),
+        ["cluster", "up", "--fsync"] => cluster::up(None, Durability::Synced).map(|()| true),
+        ["cluster", "up", name] => cluster::up(Some(name), Durability::WithoutSync).map(|()| true),
+        ["cluster", "up", name, "--fsync"] => cluster::up(Some(name), Durability::Synced).map(|()| true),
+        ["cluster", "down"] => cluster::down(None).map(|()| true),
+        ["cluster", "down", name] => cluster::down(Some(name)).map(|()| true),
         _ => return usage(),
     };
-    match run(check) {
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => report(&format!("xtask: {error}")),
     }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a command-line tool answers on standard output"
+)]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
 }
 
 #[expect(clippy::print_stderr, reason = "a command-line tool talks on standard error")]
@@ -33,7 +52,9 @@ fn report(text: &str) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    report("usage: cargo xtask gen [--check]");
+    report(
+        "usage: cargo xtask gen [--check] | cluster build | cluster up [NAME] [--fsync] | cluster down [NAME]",
+    );
     ExitCode::from(2)
 }
 

@@ -111,9 +111,9 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The manifests of all members: the folders of the root and of `services/`.
+/// The manifests of all members: the folders of the root, of `services/` and of `tests/`.
 fn manifests() -> Vec<PathBuf> {
-    let folders = [root(), root().join("services")];
+    let folders = [root(), root().join("services"), root().join("tests")];
     let found: Vec<PathBuf> = folders
         .iter()
         .filter(|folder| folder.exists())

@@ -1,0 +1,64 @@
+//! What is written down of a cluster that stays, so that another process can end it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ClusterError;
+use crate::process::Record;
+
+/// The file of it in the directory of a cluster.
+const FILE: &str = "state.json";
+
+/// A cluster that stays.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct State {
+    /// The address of the API server.
+    pub url: String,
+    /// The configuration of an administrator.
+    pub kubeconfig: PathBuf,
+    /// What runs, the first one last to be ended.
+    pub(crate) servers: Vec<Record>,
+}
+
+impl State {
+    /// What is known of the cluster in `directory`; none if none was started there.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Step`] if the file is damaged.
+    pub fn read(directory: &Path) -> Result<Option<Self>, ClusterError> {
+        let path = directory.join(FILE);
+        let Ok(text) = fs::read_to_string(&path) else {
+            return Ok(None);
+        };
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|error| ClusterError::step(format!("read {}", path.display()), error))
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), ClusterError> {
+        let failed = |error: String| ClusterError::step("write the state of a cluster", error);
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.to_string()))?;
+        fs::write(directory.join(FILE), text).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Ends what runs in `directory` and removes it. Answers whether there was anything.
+///
+/// # Errors
+///
+/// [`ClusterError::Step`] if its files cannot be read or removed.
+pub fn stop(directory: &Path) -> Result<bool, ClusterError> {
+    let Some(state) = State::read(directory)? else {
+        return Ok(false);
+    };
+    for server in state.servers.iter().rev() {
+        server.kill();
+    }
+    fs::remove_dir_all(directory)
+        .map_err(|error| ClusterError::step(format!("remove {}", directory.display()), error))?;
+    Ok(true)
+}

@@ -1,0 +1,83 @@
+//! How tests get a cluster, or skip themselves.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cluster::{Cluster, Durability, Life};
+use crate::tools::Tools;
+
+/// The cluster that the tests of this process share; each of them uses names of its own. None, after saying so, if the
+/// tools are missing on a machine of a person.
+///
+/// # Panics
+///
+/// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
+#[must_use]
+pub fn shared(test: &str) -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    let tools = tools(test)?;
+    Some(SHARED.get_or_init(|| start(&tools)))
+}
+
+/// A cluster of the test's own, which it may break. None, after saying so, if the tools are missing on a machine of a
+/// person.
+///
+/// # Panics
+///
+/// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
+#[must_use]
+pub fn private(test: &str) -> Option<Cluster> {
+    tools(test).map(|tools| start(&tools))
+}
+
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+fn tools(test: &str) -> Option<Tools> {
+    match Tools::find() {
+        Ok(tools) => Some(tools),
+        Err(error) => {
+            assert!(
+                env::var_os("CI").is_none(),
+                "{test}: {error}, and CI wants this test"
+            );
+            println!("skipped: {test}: {error}");
+            None
+        }
+    }
+}
+
+fn start(tools: &Tools) -> Cluster {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let all = env::temp_dir().join("ipu-test-cluster");
+    sweep(&all);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = all.join(format!("{}-{number}", std::process::id()));
+    match Cluster::start(tools, &directory, Life::WithThisProcess, Durability::WithoutSync) {
+        Ok(mut cluster) => {
+            cluster.remove_at_end();
+            cluster
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Removes what processes left that are no more.
+fn sweep(all: &Path) {
+    let left: Vec<PathBuf> = fs::read_dir(all)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    for path in left {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let owner = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            // Somebody else may sweep at the same time.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
