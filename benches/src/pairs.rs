@@ -105,7 +105,7 @@ async fn pair(ledger: &Ledger<Prompt, SqliteStore>, number: u64, keep: Keep) {
     let granted = ledger.ensure_active(request, &mut |_| {}).await;
     granted.expect("a grant");
     if keep == Keep::No {
-        ledger.release(&id, &owner).await.expect("a release");
+        ledger.release(&id, &owner, None).await.expect("a release");
     }
 }
 

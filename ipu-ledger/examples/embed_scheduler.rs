@@ -48,7 +48,7 @@ async fn run(partitions: Partitions, name: String, ipus: u32) -> Result<(), Box<
         .await?;
     println!("{name} runs on {} of {}", grant.id, grant.controller);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    partitions.release(&id, &owner).await?;
+    partitions.release(&id, &owner, Some(grant.attempt)).await?;
     println!("{name} is done");
     Ok(())
 }

@@ -241,18 +241,26 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Gives the partition `id` of `owner` back, or takes the request out of the line. That it is given back is durable
     /// before the controller is called. Safe to repeat.
     ///
-    /// *Assumption*: nothing of the owner uses the partition any more.
+    /// `attempt` is the newest attempt that the caller knows of: a driver with an old record must not take the partition
+    /// away from the workers of a newer one. None is an order for whatever attempt, such as a person's.
+    ///
+    /// *Assumption*: nothing of the owner that belongs to `attempt` or an earlier one uses the partition any more.
     ///
     /// # Errors
     ///
-    /// [`Illegal::NotTheOwner`] if it is another's, and errors of the store. A controller that does not answer is no
-    /// error: [`Released::Later`].
-    pub async fn release(&self, id: &PartitionId, owner: &Owner) -> Result<Released, LedgerError> {
+    /// [`Illegal::NotTheOwner`] if it is another's, [`Illegal::StaleAttempt`] if a newer attempt asked for it, and errors
+    /// of the store. A controller that does not answer is no error: [`Released::Later`].
+    pub async fn release(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: Option<u32>,
+    ) -> Result<Released, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         self.give_back(move |state: &LedgerState| {
             let answered = driver.book.answered(&wanted);
-            state.release(&wanted, &owner, answered, driver.options.window())
+            state.release(&wanted, &owner, attempt, answered, driver.options.window())
         })
         .await
     }

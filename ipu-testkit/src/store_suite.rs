@@ -36,7 +36,7 @@ macro_rules! cases {
     };
 }
 
-fn cases<S: LedgerStore>() -> [Case<S>; 19] {
+fn cases<S: LedgerStore>() -> [Case<S>; 20] {
     cases![
         content::an_empty_ledger_has_a_revision_and_no_entries,
         content::every_field_of_every_entry_comes_back,
@@ -56,6 +56,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 19] {
         turns::whoever_gives_up_waiting_for_a_turn_leaves_none_behind,
         turns::a_commit_needs_no_turn,
         crashing::a_commit_that_is_given_up_is_whole_or_absent,
+        driving::a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt,
         driving::drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing,
     ]
 }

@@ -329,16 +329,19 @@ impl LedgerState {
         Ok(Step::remove(id, ()))
     }
 
-    /// The owner gives the partition back, or leaves the line. `answered` is the fence of the intent if the caller made
-    /// its call and had the answer: then nothing of the intent can be under way any more.
+    /// The owner gives the partition back, or leaves the line. `attempt` is the newest that the caller knows of, so that
+    /// one with an old record takes nothing away from the workers of a newer attempt; none is an order for whatever
+    /// attempt. `answered` is the fence of the intent if the caller made its call and had the answer: then nothing of the
+    /// intent can be under way any more. What is being given back already goes on whoever asks.
     ///
     /// # Errors
     ///
-    /// [`Illegal::NotTheOwner`] if it is somebody else's.
+    /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::StaleAttempt`] if a newer attempt asked for it.
     pub fn release(
         &self,
         id: &PartitionId,
         owner: &Owner,
+        attempt: Option<u32>,
         answered: Option<Timestamp>,
         window: CallWindow,
     ) -> Result<Step<Release>, Illegal> {
@@ -346,6 +349,9 @@ impl LedgerState {
             return Ok(Step::nothing(Release::Nothing));
         };
         check_owner(entry, owner, entry.instance)?;
+        if let (Some(attempt), false) = (attempt, matches!(entry.state, EntryState::Releasing { .. })) {
+            check_attempt(entry, attempt)?;
+        }
         Ok(entry.released(answered, window))
     }
 

@@ -71,6 +71,8 @@ pub enum Effect {
     ReleasePartition {
         /// Which instance.
         instance: u32,
+        /// The newest attempt that the decision knows of: under a newer one the partition must not be taken away.
+        attempt: u32,
         /// Its id.
         partition: PartitionId,
     },

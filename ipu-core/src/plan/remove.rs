@@ -131,6 +131,7 @@ impl<'a> Pass<'a> {
         self.wake_by(self.seen.now.plus(POLL));
         self.effects.push(Effect::ReleasePartition {
             instance: instance.index,
+            attempt: instance.memory.attempt,
             partition: self.job.partition_id(instance.index),
         });
     }

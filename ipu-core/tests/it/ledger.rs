@@ -1,5 +1,7 @@
 //! The waiting line and the transitions, by random lives and by cases.
 
+mod attempts;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +118,13 @@ impl Bench {
     fn release(&mut self, request: &Request) {
         let step = self
             .state
-            .release(&request.id, &request.owner, None, self.window())
+            .release(
+                &request.id,
+                &request.owner,
+                Some(request.attempt),
+                None,
+                self.window(),
+            )
             .unwrap();
         if let Release::Drive(entry) = self.take(step) {
             let EntryState::Releasing { fence } = entry.state else {
@@ -520,7 +528,7 @@ fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
     bench.now = 5_000;
     let step = bench
         .state
-        .release(&job.id, &job.owner, None, bench.window())
+        .release(&job.id, &job.owner, None, None, bench.window())
         .unwrap();
     let Release::Drive(entry) = bench.take(step) else {
         panic!("it has to be removed");

@@ -49,14 +49,14 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
     );
 
     let ledger = bench.ledger();
-    let released = ledger.release(&id("a"), &owner("a")).await.unwrap();
+    let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(released, Released::Later { .. }), "{released:?}");
     assert_eq!(state_of(&ledger, "a").await, "releasing");
     advance(20).await;
     assert_eq!(bench.controller.ids(), [id("a")], "the create came after all");
     advance(60).await;
     assert_eq!(
-        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::Gone
     );
     assert_eq!(bench.controller.ids(), []);
@@ -100,7 +100,7 @@ async fn a_release_is_durable_while_the_controller_is_down() {
     let ledger = bench.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     bench.controller.go_down();
-    let released = ledger.release(&id("a"), &owner("a")).await.unwrap();
+    let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(released, Released::Later { .. }));
     bench.controller.come_up();
     advance(60).await;
@@ -219,7 +219,7 @@ async fn others_are_refused_by_name() {
     thief.id = id("a");
     let error = ledger.ensure(thief).await.unwrap_err();
     assert!(error.to_string().contains("belongs to Test ns/a"), "{error}");
-    assert!(ledger.release(&id("a"), &owner("b")).await.is_err());
+    assert!(ledger.release(&id("a"), &owner("b"), None).await.is_err());
     let other = ledger.ensure(request("a", 8)).await.unwrap_err();
     assert!(
         matches!(other, LedgerError::Illegal(Illegal::OtherSpec { .. })),
@@ -245,12 +245,12 @@ async fn those_who_wait_are_served_in_order_and_told_why() {
             own.ensure_active(request(name, 16), &mut hear).await.unwrap();
             let at = start.elapsed();
             advance(10).await;
-            own.release(&id(name), &owner(name)).await.unwrap();
+            own.release(&id(name), &owner(name), None).await.unwrap();
             (at, positions)
         }));
         advance(1).await;
     }
-    ledger.release(&id("first"), &owner("first")).await.unwrap();
+    ledger.release(&id("first"), &owner("first"), None).await.unwrap();
     let mut last = Duration::ZERO;
     for (number, task) in tasks.into_iter().enumerate() {
         let (at, positions) = task.await.unwrap();
@@ -322,7 +322,7 @@ async fn leaving_the_line_needs_no_controller() {
     };
     assert_eq!(waiting.reason.code, "ControllerUnavailable");
     assert_eq!(
-        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::LeftLine
     );
 }

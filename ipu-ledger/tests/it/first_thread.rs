@@ -51,9 +51,12 @@ async fn lives<S: LedgerStore>(store: S) {
     assert!(matches!(ledger.ensure(refuse).await.unwrap(), Answer::Refused(_)));
 
     let big = request("big", 16);
-    assert_eq!(ledger.release(&big.id, &big.owner).await.unwrap(), Released::Gone);
     assert_eq!(
-        ledger.release(&big.id, &big.owner).await.unwrap(),
+        ledger.release(&big.id, &big.owner, None).await.unwrap(),
+        Released::Gone
+    );
+    assert_eq!(
+        ledger.release(&big.id, &big.owner, None).await.unwrap(),
         Released::Nothing
     );
     let small = ledger

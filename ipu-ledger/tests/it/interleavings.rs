@@ -46,7 +46,7 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
             Ok(_) | Err(LedgerError::Illegal(_) | LedgerError::Refused { .. }) => Done::Other,
             Err(error) => panic!("{error}"),
         },
-        6 | 7 => match ledger.release(&id, &job.request.owner).await.unwrap() {
+        6 | 7 => match ledger.release(&id, &job.request.owner, None).await.unwrap() {
             Released::Later { .. } => Done::Other,
             _ => Done::Released,
         },

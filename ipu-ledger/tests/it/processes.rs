@@ -61,7 +61,7 @@ async fn a_process_gets_and_gives_back() {
             .iter()
             .filter(|entry| matches!(entry.state, EntryState::Active));
         assert!(held.map(|entry| entry.spec.size.get()).sum::<u32>() <= 16);
-        ledger.release(&id, &owner).await.unwrap();
+        ledger.release(&id, &owner, None).await.unwrap();
         assert_eq!(ledger.get(&id).await.unwrap(), None);
     }
 }

@@ -97,7 +97,7 @@ async fn a_smaller_request_does_not_take_the_block_that_is_kept_for_a_larger_one
     ledger.ensure(request("large", 8)).await.unwrap();
     ledger.ensure(request("small", 4)).await.unwrap();
     for name in ["one", "three"] {
-        ledger.release(&id(name), &owner(name)).await.unwrap();
+        ledger.release(&id(name), &owner(name), None).await.unwrap();
     }
     ledger
         .ensure_active(request("small", 4), &mut |_| {})
@@ -144,7 +144,7 @@ async fn every_attempt_has_a_reset_of_its_own_also_while_the_clock_stands_still(
         bench.controller.leave(&id("a"));
     }
     for _ in 0..2 {
-        ledger.release(&id("a"), &owner("a")).await.unwrap();
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap();
         ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
         bench.controller.use_it(&id("a"));
         bench.controller.leave(&id("a"));
@@ -167,14 +167,14 @@ async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
     let ensure = tokio::time::timeout(Duration::from_millis(5), crashed.ensure(request("a", 4)));
     let _ = ensure.await;
     let ledger = bench.ledger();
-    ledger.release(&id("a"), &owner("a")).await.unwrap();
+    ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     back.store(3600, Ordering::SeqCst);
     for _ in 0..4 {
         advance(35).await;
-        ledger.release(&id("a"), &owner("a")).await.unwrap();
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     }
     assert_eq!(
-        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::Nothing
     );
     assert_eq!(bench.controller.ids(), []);

@@ -119,7 +119,7 @@ async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
     }
     assert!(is_quarantined(&ledger.get(&id("a")).await.unwrap().unwrap()));
     assert!(
-        ledger.release(&id("a"), &owner("b")).await.is_err(),
+        ledger.release(&id("a"), &owner("b"), None).await.is_err(),
         "it is not b's"
     );
     assert_eq!(
@@ -139,7 +139,7 @@ async fn a_quarantined_partition_is_given_back_by_the_owner_whose_id_it_has() {
     let ledger = lost(&old).ledger();
     ledger.repair(&unknown).await.unwrap();
     assert_eq!(
-        ledger.release(&id("a"), &owner("a")).await.unwrap(),
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::Gone
     );
     assert_eq!(old.controller.ids(), []);
@@ -271,7 +271,7 @@ async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
         "{waiting:?}"
     );
     one.go_down();
-    ledger.release(&id("b"), &owner("b")).await.unwrap();
+    ledger.release(&id("b"), &owner("b"), None).await.unwrap();
     ledger.ensure_active(request("c", 4), &mut |_| {}).await.unwrap();
     assert_eq!(two.ids(), [id("c")]);
 }

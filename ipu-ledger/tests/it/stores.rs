@@ -166,7 +166,7 @@ async fn concurrent_requests_share_their_writes() {
                 .ensure_active(request(&name, 1), &mut |_| {})
                 .await
                 .unwrap();
-            ledger.release(&id(&name), &owner(&name)).await.unwrap();
+            ledger.release(&id(&name), &owner(&name), None).await.unwrap();
         });
     }
     while let Some(client) = clients.join_next().await {

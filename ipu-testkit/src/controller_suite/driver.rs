@@ -167,11 +167,13 @@ impl Tenant {
             let granted = ok("whoever waits gets a partition", granted)?;
             self.work(&granted.id).await?;
         }
-        die_after(4, self.ledger.release(&request.id, &owner)).await;
+        die_after(4, self.ledger.release(&request.id, &owner, Some(request.attempt))).await;
         loop {
             match ok(
                 "a partition is given back",
-                self.ledger.release(&request.id, &owner).await,
+                self.ledger
+                    .release(&request.id, &owner, Some(request.attempt))
+                    .await,
             )? {
                 Released::Later { .. } => tokio::time::sleep(Duration::from_millis(5)).await,
                 _ => return Ok(()),

@@ -231,7 +231,7 @@ impl Hand {
         let facts = self.ledger.observe(id).await?;
         match &facts {
             // What is on its way back is gone on with by whoever looks.
-            PartitionFacts::Releasing => Ok(match self.ledger.release(id, owner).await? {
+            PartitionFacts::Releasing => Ok(match self.ledger.release(id, owner, Some(recorded)).await? {
                 Released::Later { .. } => PartitionFacts::Releasing,
                 _ => PartitionFacts::Absent,
             }),
@@ -338,9 +338,11 @@ impl Hand {
             Effect::StopLauncher { instance, attempt } => {
                 Ok(self.stop((*instance, Role::Launcher), *attempt).await)
             }
-            Effect::ReleasePartition { partition, .. } => {
+            Effect::ReleasePartition {
+                partition, attempt, ..
+            } => {
                 let owner = self.world.state().jobs[self.job].owner.clone();
-                match self.ledger.release(partition, &owner).await? {
+                match self.ledger.release(partition, &owner, Some(*attempt)).await? {
                     Released::Later { .. } => Ok(Step::Same),
                     _ => Ok(Step::Moved),
                 }
@@ -449,7 +451,10 @@ fn told(effect: &Effect) -> String {
         | Effect::StartLauncher {
             instance, attempt, ..
         }
-        | Effect::StopLauncher { instance, attempt } => format!("{kind} {instance}, attempt {attempt}"),
+        | Effect::StopLauncher { instance, attempt }
+        | Effect::ReleasePartition {
+            instance, attempt, ..
+        } => format!("{kind} {instance}, attempt {attempt}"),
         Effect::StartWorker {
             instance,
             worker,
@@ -463,7 +468,6 @@ fn told(effect: &Effect) -> String {
         } => {
             format!("{kind} {instance}/{worker}, attempt {attempt}")
         }
-        Effect::ReleasePartition { instance, .. } => format!("{kind} {instance}"),
         _ => kind.to_owned(),
     }
 }

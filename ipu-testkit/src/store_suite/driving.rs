@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{
-    Change, ControllerName, Entry, JobKey, Life, Owner, PartitionId, PartitionSpec, Request, Timestamp,
-    Topology,
+    Change, ControllerName, Entry, Illegal, JobKey, Life, Owner, PartitionId, PartitionSpec, Request,
+    Timestamp, Topology,
 };
 use ipu_ledger::{
     Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError, Turn,
@@ -82,6 +82,48 @@ pub(super) async fn drivers_that_share_the_store_hold_nothing_twice_and_leak_not
     nothing_is_left(&ledger(&options, &controller, store), &controller).await
 }
 
+pub(super) async fn a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> Verdict {
+    let topology = Topology::pod16();
+    let controller = FakeController::new(&topology, 1);
+    let options = options(&topology);
+    let store = Unreliable::reliable(bench.open().await);
+    let old = ledger(&options, &controller, store);
+    let store = Unreliable::reliable(bench.open().await);
+    let new = ledger(&options, &controller, store);
+
+    let mut request = request_of(0, 4);
+    let (id, owner) = (request.id.clone(), request.owner.clone());
+    ok(
+        "whoever asks alone gets a partition",
+        old.ensure_active(request.clone(), &mut |_| {}).await,
+    )?;
+    request.attempt = 1;
+    let rule = "a newer attempt gets the partition anew";
+    let granted = ok(rule, new.ensure_active(request, &mut |_| {}).await)?;
+    same(rule, &granted.attempt, &1)?;
+    controller.use_it(&id);
+    let rule =
+        "a release by a driver whose record is older than the attempt that uses the partition is refused";
+    match old.release(&id, &owner, Some(0)).await {
+        Err(LedgerError::Illegal(Illegal::StaleAttempt {
+            asked: 0,
+            recorded: 1,
+            ..
+        })) => {}
+        other => return Err(broken(rule, "StaleAttempt that names both", format!("{other:?}"))),
+    }
+    same(rule, &controller.disturbed(), &Vec::new())?;
+    controller.leave(&id);
+    let rule = "whoever knows of the newest attempt gives the partition back";
+    same(
+        rule,
+        &ok(rule, new.release(&id, &owner, Some(1)).await)?,
+        &Released::Gone,
+    )
+}
+
 fn options(topology: &Topology) -> LedgerOptions {
     let mut options = LedgerOptions::default();
     options.topologies.insert(name(), topology.clone());
@@ -118,13 +160,7 @@ async fn live<S: LedgerStore>(
     controller: &FakeController,
 ) -> Verdict {
     let mut random = Random::new(u64::from(number));
-    let job = JobKey::new("suite", format!("job{number}"), "uid").expect("a key of a job");
-    let owner = Owner {
-        kind: "Suite".into(),
-        job,
-    };
-    let size = size.try_into().expect("a size of a partition");
-    let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(size));
+    let mut request = request_of(number, size);
     let id = request.id.clone();
     let mut rounds = 0;
     for _ in 0..TRIES {
@@ -148,7 +184,9 @@ async fn live<S: LedgerStore>(
         if random.chance(40) {
             let ledger = random.pick(ledgers);
             let polls = crash_after(&mut random);
-            if let Some(Err(error)) = polled(ledger.release(&id, &request.owner), polls).await {
+            if let Some(Err(error)) =
+                polled(ledger.release(&id, &request.owner, Some(request.attempt)), polls).await
+            {
                 expected(error)?;
             }
         }
@@ -161,6 +199,16 @@ async fn live<S: LedgerStore>(
     ))
 }
 
+fn request_of(number: u32, size: u32) -> Request {
+    let job = JobKey::new("suite", format!("job{number}"), "uid").expect("a key of a job");
+    let owner = Owner {
+        kind: "Suite".into(),
+        job,
+    };
+    let size = size.try_into().expect("a size of a partition");
+    Request::of_instance(owner, 0, PartitionSpec::of_size(size))
+}
+
 /// As long as it is not known to be gone, somebody may wait for its place.
 async fn give_back<S: LedgerStore>(
     id: &PartitionId,
@@ -169,7 +217,7 @@ async fn give_back<S: LedgerStore>(
     ledgers: &[SharedLedger<S>],
 ) -> Verdict {
     for _ in 0..TRIES {
-        match random.pick(ledgers).release(id, owner).await {
+        match random.pick(ledgers).release(id, owner, None).await {
             Ok(Released::Gone | Released::Nothing | Released::LeftLine) => return Ok(()),
             Ok(_) => {}
             Err(error) => expected(error)?,

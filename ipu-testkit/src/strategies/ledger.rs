@@ -276,9 +276,13 @@ impl LedgerCase {
             }
             Move::Release(which) => {
                 let request = which.get(&self.requests);
-                let step = self
-                    .state
-                    .release(&request.id, &request.owner, None, self.window());
+                let step = self.state.release(
+                    &request.id,
+                    &request.owner,
+                    Some(request.attempt),
+                    None,
+                    self.window(),
+                );
                 self.take(step);
             }
             Move::Removed(which) => self.removed(&which.get(&self.requests).id.clone()),

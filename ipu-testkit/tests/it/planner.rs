@@ -138,6 +138,7 @@ fn a_world_refuses_to_share_a_device() {
     let before = world.seen.clone();
     let release = ipu_core::Effect::ReleasePartition {
         instance: 0,
+        attempt: 0,
         partition: world.job.partition_id(0),
     };
     let refused = world.apply(&release).unwrap_err().to_string();

@@ -211,11 +211,14 @@ fn a_scheduler_that_releases_before_its_workers_are_gone_is_caught() {
         |_| {},
         |job, plan| {
             let stopped = plan.effects.iter().find_map(|effect| match effect {
-                Effect::StopWorker { instance, .. } => Some(*instance),
+                Effect::StopWorker {
+                    instance, attempt, ..
+                } => Some((*instance, *attempt)),
                 _ => None,
             });
-            let release = stopped.map(|instance| Effect::ReleasePartition {
+            let release = stopped.map(|(instance, attempt)| Effect::ReleasePartition {
                 instance,
+                attempt,
                 partition: job.partition_id(instance),
             });
             plan.effects.extend(release);

@@ -71,7 +71,9 @@ fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
         Effect::StopLauncher { instance, attempt } => {
             check_stop(facts, effect, *instance, *attempt, Who::Launcher)
         }
-        Effect::ReleasePartition { instance, .. } => check_release(facts, effect, *instance),
+        Effect::ReleasePartition {
+            instance, attempt, ..
+        } => check_release(facts, effect, *instance, *attempt),
         Effect::Finalize => None,
     }
 }
@@ -177,7 +179,8 @@ fn check_stop(
     (!straggler && !cleaned).then_some(BrokenPlan::StoppedForNothing { effect })
 }
 
-fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32) -> Option<BrokenPlan> {
+fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+    let newest = facts.attempt(instance);
     let effect = effect.clone();
     let held = facts
         .partitions(instance)
@@ -189,6 +192,11 @@ fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32) -> Option<Br
         Some(BrokenPlan::UnderProcesses { effect })
     } else if !held || !due {
         Some(BrokenPlan::ReleasedForNothing { effect })
+    } else if attempt != newest {
+        Some(BrokenPlan::WrongAttempt {
+            effect,
+            attempt: newest,
+        })
     } else {
         None
     }
@@ -325,7 +333,9 @@ fn is_the_jobs(facts: &Facts<'_>, effect: &Effect) -> bool {
         | Effect::StartLauncher {
             instance, partition, ..
         }
-        | Effect::ReleasePartition { instance, partition } => *partition == facts.job.partition_id(*instance),
+        | Effect::ReleasePartition {
+            instance, partition, ..
+        } => *partition == facts.job.partition_id(*instance),
         Effect::StopWorker { .. } | Effect::StopLauncher { .. } | Effect::Finalize => true,
     }
 }

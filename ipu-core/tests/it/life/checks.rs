@@ -49,6 +49,7 @@ fn launch(world: &JobWorld) -> Effect {
 fn release(world: &JobWorld) -> Effect {
     Effect::ReleasePartition {
         instance: 0,
+        attempt: 0,
         partition: world.job.partition_id(0),
     }
 }

@@ -202,12 +202,15 @@ fn forgets_the_start(job: &JobSpec, seen: &Observation) -> Plan {
 fn releases_early(job: &JobSpec, seen: &Observation) -> Plan {
     let mut plan = plan(job, seen);
     let stops = plan.effects.iter().filter_map(|effect| match effect {
-        Effect::StopWorker { instance, .. } if seen.deleted => Some(*instance),
+        Effect::StopWorker {
+            instance, attempt, ..
+        } if seen.deleted => Some((*instance, *attempt)),
         _ => None,
     });
     let releases: Vec<Effect> = stops
-        .map(|instance| Effect::ReleasePartition {
+        .map(|(instance, attempt)| Effect::ReleasePartition {
             instance,
+            attempt,
             partition: job.partition_id(instance),
         })
         .collect();

@@ -132,6 +132,7 @@ async fn activate(
     output: &Output,
 ) -> Result<Code, Failure> {
     let (id, size, owner) = (request.id.clone(), request.spec.size, request.owner.clone());
+    let attempt = request.attempt;
     let (told, mut tell) = (output.clone(), tokio::sync::watch::channel(false));
     let mut on_wait = |waiting: &ipu_core::Waiting| {
         told.status(Some(&text::waiting(size, waiting)));
@@ -142,7 +143,7 @@ async fn activate(
     let granted = tokio::select! {
         granted = connection.ledger.ensure_active(request, &mut on_wait) => granted.map_err(ledger_failure),
         _ = tell.1.changed() => {
-            connection.ledger.release(&id, &owner).await.map_err(ledger_failure)?;
+            connection.ledger.release(&id, &owner, Some(attempt)).await.map_err(ledger_failure)?;
             Err(Failure::new(Code::Impossible, format!("a partition of {size} IPUs can never fit")))
         }
     };
@@ -367,7 +368,7 @@ async fn give_back(
     let id = &entry.id;
     loop {
         let released = match &entry.owner {
-            Some(owner) => connection.ledger.release(id, owner).await,
+            Some(owner) => connection.ledger.release(id, owner, Some(entry.attempt)).await,
             None if force => connection.ledger.release_quarantined(id).await,
             None => {
                 let message = format!("partition {id} is in quarantine: nobody owns it; --force removes it");

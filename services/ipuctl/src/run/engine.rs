@@ -277,8 +277,12 @@ impl<'a> Engine<'a> {
                 },
                 *attempt,
             )),
-            Effect::ReleasePartition { instance, partition } => {
-                let step = self.partitions.release(*instance, partition).await?;
+            Effect::ReleasePartition {
+                instance,
+                attempt,
+                partition,
+            } => {
+                let step = self.partitions.release(*instance, *attempt, partition).await?;
                 Ok(matches!(step, Step::Moved))
             }
             other => Err(Failure::new(

@@ -99,7 +99,7 @@ impl Partitions {
         for (instance, request) in self.requests.clone() {
             match self.facts.get(&instance) {
                 Some(PartitionFacts::Releasing) => {
-                    self.release(instance, &request.id).await?;
+                    self.release(instance, request.attempt, &request.id).await?;
                 }
                 Some(PartitionFacts::Active { .. }) if self.is_due(instance) => {
                     self.ask(instance, request).await?;
@@ -225,14 +225,19 @@ impl Partitions {
     }
 
     /// Gives the partition of an instance back.
-    pub(crate) async fn release(&mut self, instance: u32, partition: &PartitionId) -> Result<Step, Failure> {
+    pub(crate) async fn release(
+        &mut self,
+        instance: u32,
+        attempt: u32,
+        partition: &PartitionId,
+    ) -> Result<Step, Failure> {
         let Some(request) = self.requests.get(&instance) else {
             self.facts.remove(&instance);
             return Ok(Step::Moved);
         };
         let released = self
             .ledger
-            .release(partition, &request.owner)
+            .release(partition, &request.owner, Some(attempt))
             .await
             .map_err(ledger_failure)?;
         match released {
