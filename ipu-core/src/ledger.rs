@@ -69,6 +69,17 @@ impl LedgerState {
         self.entries.values().map(|entry| &**entry)
     }
 
+    /// The entry of `id`, to be kept without a copy.
+    #[must_use]
+    pub fn get_shared(&self, id: &PartitionId) -> Option<&Arc<Entry>> {
+        self.entries.get(id)
+    }
+
+    /// All entries, by id, to be kept without a copy.
+    pub fn shared(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.values()
+    }
+
     /// Takes over a change that was or will be committed.
     pub fn apply(&mut self, change: &Change) {
         match change {

@@ -9,9 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{Change, LedgerState, PartitionId};
-use tokio::sync::{oneshot, watch};
+use ipu_core::{Change, Entry, LedgerState, PartitionId};
+use tokio::sync::{broadcast, oneshot, watch};
 
+use crate::feed::{Feed, LedgerChange, difference};
+use crate::options::Clock;
 use crate::store::{LedgerStore, Revision, StoreError};
 
 /// How often a conflict with another process is tried again. With turns a conflict is rare; without, 100 processes that
@@ -24,13 +26,54 @@ pub(crate) struct Committer<S> {
     queue: Mutex<Vec<Box<dyn Job>>>,
     /// Counts the commits after which somebody in the line may have a better answer.
     freed: watch::Sender<u64>,
+    changes: broadcast::Sender<LedgerChange>,
 }
 
-#[derive(Default)]
 struct Cached {
     /// None if what is cached may differ from what is stored.
     revision: Option<Revision>,
     state: LedgerState,
+    /// What was told last of the entries in which `state` is ahead of it: a commit is under way, or came to nothing.
+    ahead: BTreeMap<PartitionId, Option<Arc<Entry>>>,
+    /// Whether the ledger was ever loaded. What was there before is no change.
+    loaded: bool,
+    feed: Feed,
+}
+
+impl Cached {
+    /// Takes over a change that is about to be committed.
+    fn advance(&mut self, change: &Change) {
+        let id = change.id();
+        if !self.ahead.contains_key(id) {
+            self.ahead.insert(id.clone(), self.state.get_shared(id).cloned());
+        }
+        self.state.apply(change);
+    }
+
+    /// All that was taken over is durable.
+    fn catch_up(&mut self) {
+        let ahead = std::mem::take(&mut self.ahead);
+        let state = &self.state;
+        self.feed.tell(
+            ahead
+                .into_iter()
+                .map(|(id, before)| (before, state.get_shared(&id).cloned())),
+        );
+    }
+
+    /// This is what is stored, whoever wrote it.
+    fn replace(&mut self, state: LedgerState) {
+        for (id, before) in std::mem::take(&mut self.ahead) {
+            self.state.apply(&match before {
+                Some(entry) => Change::Put(entry),
+                None => Change::Remove(id),
+            });
+        }
+        if std::mem::replace(&mut self.loaded, true) {
+            self.feed.tell(difference(&self.state, &state));
+        }
+        self.state = state;
+    }
 }
 
 /// A transition in the queue.
@@ -97,13 +140,26 @@ impl Drop for Batch<'_> {
 }
 
 impl<S: LedgerStore> Committer<S> {
-    pub(crate) fn new(store: S) -> Self {
+    pub(crate) fn new(store: S, clock: Clock) -> Self {
+        let (feed, changes) = Feed::new(clock);
         Self {
             store,
-            cached: tokio::sync::Mutex::default(),
+            cached: tokio::sync::Mutex::new(Cached {
+                revision: None,
+                state: LedgerState::default(),
+                ahead: BTreeMap::new(),
+                loaded: false,
+                feed,
+            }),
             queue: Mutex::default(),
             freed: watch::Sender::new(0),
+            changes,
         }
+    }
+
+    /// Hears of every change from now on.
+    pub(crate) fn changes(&self) -> broadcast::Receiver<LedgerChange> {
+        self.changes.subscribe()
     }
 
     /// Hears of commits that freed something.
@@ -181,7 +237,7 @@ impl<S: LedgerStore> Committer<S> {
         for job in &mut batch.jobs {
             for change in job.run(&cached.state) {
                 freed |= frees(&cached.state, &change);
-                cached.state.apply(&change);
+                cached.advance(&change);
                 changes.insert(change.id().clone(), change);
             }
         }
@@ -193,6 +249,7 @@ impl<S: LedgerStore> Committer<S> {
         let revision = self.store.commit(&basis, &changes).await?;
         tracing::debug!(%revision, changes = changes.len(), "committed to the ledger");
         cached.revision = Some(revision);
+        cached.catch_up();
         if freed {
             self.freed.send_modify(|count| *count += 1);
         }
@@ -201,7 +258,7 @@ impl<S: LedgerStore> Committer<S> {
 
     async fn refresh(&self, cached: &mut Cached) -> Result<(), StoreError> {
         if let Some(snapshot) = self.store.load(cached.revision.as_ref()).await? {
-            cached.state = LedgerState::of(snapshot.entries);
+            cached.replace(LedgerState::of(snapshot.entries));
             cached.revision = Some(snapshot.revision);
         }
         // What is cached after a commit that failed is not what is stored.

@@ -66,7 +66,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
             views: Views::new(pool),
-            commit: Committer::new(store),
+            commit: Committer::new(store, Arc::clone(&options.clock)),
             book: CallBook::default(),
             options,
         }

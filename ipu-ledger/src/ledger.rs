@@ -8,12 +8,14 @@ use ipu_core::{
     PartitionFacts, PartitionId, PartitionSpec, Reason, Release, Request, Room, Verdict, Waiting, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::answer::{Answer, Grant, Pending, Released, RepairReport};
 use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
+use crate::feed::LedgerChange;
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
@@ -435,6 +437,28 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .world(&self.driver.options, Instant::now())
             .await;
         Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
+    }
+
+    /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing
+    /// is told before it is durable; what is told of others waits until this process looks, at the latest when
+    /// [`refresh`](Self::refresh) is called. States that were never committed by themselves are not told: of several steps
+    /// in one write only the last.
+    ///
+    /// Begin to listen first and [`list`](Self::list) then, so that nothing is missed in between. A receiver that is
+    /// too slow (by 4,096 changes) gets `Lagged` with the number that it missed, and then what is left: list again.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<LedgerChange> {
+        self.driver.commit.changes()
+    }
+
+    /// Looks what other processes have written, and tells it to those who listen to [`changes`](Self::changes). To be
+    /// called now and then by whoever listens to others' changes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn refresh(&self) -> Result<(), LedgerError> {
+        Ok(self.driver.commit.read(|_| ()).await?)
     }
 
     /// Compares ledger, controllers and owners, and does what follows by rule: adopt, finish, release, drop, quarantine.
