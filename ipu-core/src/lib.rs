@@ -85,7 +85,7 @@ pub use ledger::moves::{Admission, CallWindow, Release, Step};
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::space::Space;
 pub use observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
+pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState, SpecError};
 pub use placement::{
     BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
 };

@@ -1,6 +1,7 @@
 //! A partition as the V-IPU controller describes it: what was asked for, and one collapsed state.
 
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,87 @@ impl PartitionSpec {
             replicas: 1,
             reconfigurable: false,
             allocation: None,
+        }
+    }
+
+    /// Whether a controller can make it, as far as its numbers tell.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`] for the first rule that it breaks.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let (size, gcds, replicas) = (self.size, self.gcds, self.replicas);
+        if gcds == 0 || !size.get().is_multiple_of(gcds) {
+            return Err(SpecError::Gcds { gcds, size });
+        }
+        if replicas < gcds || replicas > size.get() {
+            return Err(SpecError::Replicas { replicas, gcds, size });
+        }
+        if self.reconfigurable && size > IpuCount::LINK_DOMAIN {
+            return Err(SpecError::Reconfigurable { size });
+        }
+        Ok(())
+    }
+}
+
+/// Why no controller makes a partition of these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// The GCDs do not divide the IPUs.
+    #[error("must be at least 1 and divide the {size} IPUs")]
+    Gcds {
+        /// What was asked for.
+        gcds: u32,
+        /// Of how many IPUs.
+        size: IpuCount,
+    },
+    /// Too few or too many replicas.
+    #[error("must be from {gcds}, one of each GCD, to {size}, one of each IPU")]
+    Replicas {
+        /// What was asked for.
+        replicas: u32,
+        /// For how many GCDs.
+        gcds: u32,
+        /// Of how many IPUs.
+        size: IpuCount,
+    },
+    /// A reconfigurable partition of several link domains.
+    #[error("a reconfigurable partition lies in one link domain of 64 IPUs, and this one has {size}")]
+    Reconfigurable {
+        /// What was asked for.
+        size: IpuCount,
+    },
+}
+
+impl SpecError {
+    /// The field that breaks the rule.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Gcds { .. } => "gcds",
+            Self::Replicas { .. } => "replicas",
+            Self::Reconfigurable { .. } => "reconfigurable",
+        }
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn value(&self) -> String {
+        match self {
+            Self::Gcds { gcds, .. } => gcds.to_string(),
+            Self::Replicas { replicas, .. } => replicas.to_string(),
+            Self::Reconfigurable { .. } => true.to_string(),
+        }
+    }
+
+    /// What to ask for instead.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Gcds { .. } => String::from("use 1, 2, 4 or another power of two up to the size"),
+            Self::Replicas { gcds, .. } => format!("leave it out, or use {gcds}"),
+            Self::Reconfigurable { .. } => String::from("leave it out, or ask for at most 64 IPUs"),
         }
     }
 }
@@ -108,4 +190,26 @@ pub struct Partition {
     pub ipus: Vec<IpuPlace>,
     /// What one may do with it.
     pub state: PartitionState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_controller_makes_is_named_with_its_field() {
+        let of = |size: u32, gcds, replicas, reconfigurable| PartitionSpec {
+            gcds,
+            replicas,
+            reconfigurable,
+            ..PartitionSpec::of_size(IpuCount::try_from(size).unwrap())
+        };
+        let field = |spec: PartitionSpec| spec.check().err().map(|error| error.field());
+        assert_eq!(field(of(16, 2, 4, true)), None);
+        assert_eq!(field(of(16, 0, 1, false)), Some("gcds"));
+        assert_eq!(field(of(16, 3, 3, false)), Some("gcds"));
+        assert_eq!(field(of(16, 4, 2, false)), Some("replicas"));
+        assert_eq!(field(of(16, 4, 17, false)), Some("replicas"));
+        assert_eq!(field(of(128, 1, 1, true)), Some("reconfigurable"));
+    }
 }

@@ -49,6 +49,42 @@ impl Topology {
         Self::one_cluster(&[16; 4])
     }
 
+    /// The same Pod with only its first `machines` machines, such as a rack that is half full. Allocations that were given
+    /// are dropped: each cluster gets one of its own id again.
+    ///
+    /// # Errors
+    ///
+    /// [`TopologyError::NoMachines`] if none is left.
+    ///
+    /// ```
+    /// use ipu_core::Topology;
+    ///
+    /// assert_eq!(Topology::pod64().with_first_machines(8)?.ipus(), 32);
+    /// assert_eq!(Topology::pod64().with_first_machines(99)?, Topology::pod64());
+    /// # Ok::<(), ipu_core::TopologyError>(())
+    /// ```
+    pub fn with_first_machines(&self, machines: u32) -> Result<Self, TopologyError> {
+        let mut left = machines;
+        let mut clusters = Vec::new();
+        for cluster in self.clusters() {
+            let mut cluster = cluster.clone();
+            for domain in &mut cluster.link_domains {
+                let kept = domain.machines.iter().take_while(|machine| {
+                    let keep = machine.is_none() || left > 0;
+                    left -= u32::from(keep && machine.is_some());
+                    keep
+                });
+                let kept = kept.count();
+                domain.machines.truncate(kept);
+            }
+            cluster.link_domains.retain(|domain| !domain.machines.is_empty());
+            if !cluster.link_domains.is_empty() {
+                clusters.push(cluster);
+            }
+        }
+        Self::new(clusters, None)
+    }
+
     /// One cluster, `cl1`, of link domains of this many machines; for lists that are known to be within the limits.
     fn one_cluster(machines: &[usize]) -> Self {
         let made = named("cl1", machines, &mut 0).and_then(|cluster| Self::new(alloc::vec![cluster], None));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use ipu_core::Topology;
-use vipu_sim::{Simulator, SimulatorBuilder, TlsFiles};
+use vipu_sim::{ClientCertificates, Simulator, SimulatorBuilder, TlsFiles};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,7 +122,7 @@ impl Arguments {
             let files = TlsFiles {
                 certificate: server.join("cert.pem"),
                 key: server.join("key.pem"),
-                client_ca: server.join("ca.pem"),
+                clients: ClientCertificates::Required(server.join("ca.pem")),
             };
             builder = builder.secure(files, BTreeMap::from_iter(self.users));
         }

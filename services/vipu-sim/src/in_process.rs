@@ -47,7 +47,7 @@ impl InProcess {
     /// The answer to a request; none if a fault breaks the connection. Trailers, in which gRPC tells how a call ended, are
     /// among the headers.
     pub async fn call(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
-        let answer = self.front.handle(request.map(Full::new)).await.ok()?;
+        let answer = self.front.answer(request.map(Full::new)).await.ok()?;
         let (mut head, body) = answer.into_parts();
         let body = body.collect().await.ok()?;
         head.headers.extend(body.trailers().cloned().unwrap_or_default());

@@ -17,7 +17,8 @@ mod server;
 mod simulator;
 mod state;
 mod store;
-mod tls;
+
+pub use ipu_serve::{ClientCertificates, TlsError, TlsFiles};
 
 pub use faults::{Fault, FaultKind, Faults, Method};
 pub use in_process::InProcess;
@@ -25,7 +26,6 @@ pub use refusal::Refusal;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};
 pub use store::StoreError;
-pub use tls::{TlsError, TlsFiles};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

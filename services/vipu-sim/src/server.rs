@@ -1,29 +1,18 @@
 //! One listener for gRPC and REST: the content type tells which, TLS or not, HTTP/1.1 or HTTP/2.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use ipu_serve::Handle;
 use ipu_vipu_client::wire::user_service_server::UserServiceServer;
 use ipu_vipu_client::wire::version_service_server::VersionServiceServer;
 use ipu_vipu_client::{ACCESS_KEY_HEADER, USER_ID_HEADER};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
-use tracing::{debug, info, warn};
+use tracing::info;
 use warp::filters::BoxedFilter;
 
 use crate::api::Api;
@@ -33,12 +22,6 @@ use crate::rest;
 
 /// The largest body of a REST request: an explicit placement of 256 IPUs takes 25 KiB.
 const MAX_BODY: usize = 64 * 1024;
-/// How long open calls may go on when the server is told to stop.
-const GRACE: Duration = Duration::from_secs(5);
-/// How long a TLS handshake or the headers of a request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause after a failed accept, such as for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What every connection shares.
 pub(crate) struct Front {
@@ -84,7 +67,7 @@ impl Front {
     /// # Errors
     ///
     /// A fault breaks the connection.
-    pub(crate) async fn handle<B: RequestBody>(&self, request: Request<B>) -> Result<Response<Body>, Broken> {
+    pub(crate) async fn answer<B: RequestBody>(&self, request: Request<B>) -> Result<Response<Body>, Broken> {
         let face = Face::of(request.headers());
         if !self.admits(request.headers()) {
             return Ok(face.refuse(&Refusal::Unauthenticated));
@@ -144,6 +127,19 @@ impl Front {
         let value = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let key = value(USER_ID_HEADER).and_then(|user| users.get(user));
         key.is_some_and(|key| value(ACCESS_KEY_HEADER) == Some(key))
+    }
+}
+
+impl Handle for Front {
+    type Body = Body;
+    type Error = Broken;
+
+    async fn handle(&self, request: Request<hyper::body::Incoming>) -> Result<Response<Body>, Broken> {
+        self.answer(request).await
+    }
+
+    fn accepts(&self) -> bool {
+        !self.faults.refuses_connections()
     }
 }
 
@@ -210,99 +206,4 @@ fn method_of<B>(request: &Request<B>) -> Option<Method> {
         }
         _ => return None,
     })
-}
-
-/// Serves until told to stop, then lets open calls end for a bounded time.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    front: Arc<Front>,
-    tls: Option<TlsAcceptor>,
-    mut stop: watch::Receiver<()>,
-) {
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // A dropped sender is the end too.
-            _ = stop.changed() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if front.faults.refuses_connections() => drop(stream),
-                Ok((stream, peer)) => {
-                    debug!(%peer, "connected");
-                    let connection = connect(stream, Arc::clone(&front), tls.clone(), graceful.watcher());
-                    connections.spawn(connection);
-                }
-                Err(error) => {
-                    warn!(%error, "accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
-        warn!(
-            calls = connections.len(),
-            "ended connections that did not end by themselves"
-        );
-    }
-    connections.shutdown().await;
-}
-
-/// One connection, from its handshake to its end.
-async fn connect(stream: TcpStream, front: Arc<Front>, tls: Option<TlsAcceptor>, watcher: Watcher) {
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "set nodelay");
-    }
-    let Some(tls) = tls else {
-        return speak(stream, front, watcher).await;
-    };
-    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => speak(stream, front, watcher).await,
-        Ok(Err(error)) => info!(%error, "TLS handshake"),
-        Err(_) => info!("TLS handshake took too long"),
-    }
-}
-
-async fn speak<S>(stream: S, front: Arc<Front>, watcher: Watcher)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let front = Arc::clone(&front);
-        async move { front.handle(request).await }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE);
-    builder.http2().timer(TokioTimer::new());
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        debug!(error = %Chain(&*error), "connection ended");
-    }
-}
-
-/// An error with its sources, for the log.
-struct Chain<'a>(&'a (dyn std::error::Error + 'static));
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
-    }
-}
-
-/// Binds the address.
-pub(crate) async fn listen(address: std::net::SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::Topology;
+use ipu_serve::{ServeOptions, TlsError, TlsFiles};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -15,10 +17,9 @@ use crate::api::Api;
 use crate::faults::Faults;
 use crate::in_process::InProcess;
 use crate::refusal::Refusal;
-use crate::server::{self, Front};
+use crate::server::Front;
 use crate::state::{PodState, Settings, SimState};
 use crate::store::{Store, StoreError};
-use crate::tls::{self, TlsError, TlsFiles};
 
 /// The version that the simulated controller reports unless told otherwise.
 const DEFAULT_VERSION: &str = "1.18.0-sim";
@@ -137,18 +138,22 @@ impl SimulatorBuilder {
     /// [`StartError`] if the state file, the certificates or the address cannot be used.
     pub async fn start(self) -> Result<Simulator, StartError> {
         let api = self.api()?;
-        let (tls, users) = match self.secure {
-            None => (None, None),
-            Some((files, users)) => (Some(tls::acceptor(&files).map_err(StartError::Tls)?), Some(users)),
+        let mut options = ServeOptions::default();
+        let users = match self.secure {
+            None => None,
+            Some((files, users)) => {
+                options.tls = Some(ipu_serve::acceptor(&files).map_err(StartError::Tls)?);
+                Some(users)
+            }
         };
         let address = self.listen;
         let listen = |source| StartError::Listen { address, source };
-        let listener = server::listen(address).await.map_err(listen)?;
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let faults = Faults::default();
         let front = Arc::new(Front::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
-        let serving = tokio::spawn(server::serve(listener, front, tls, stopped));
+        let serving = tokio::spawn(ipu_serve::serve(listener, front, options, stopped));
         Ok(Simulator {
             api,
             faults,

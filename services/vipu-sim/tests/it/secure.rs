@@ -9,7 +9,7 @@ use ipu_vipu_client::wire::VersionRequest;
 use ipu_vipu_client::wire::version_service_client::VersionServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tonic::{Code, Request};
-use vipu_sim::{Simulator, TlsFiles};
+use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
 /// The certificates that the binary makes.
 fn certificates(directory: &Path) -> TlsFiles {
@@ -23,7 +23,7 @@ fn certificates(directory: &Path) -> TlsFiles {
     TlsFiles {
         certificate: server.join("cert.pem"),
         key: server.join("key.pem"),
-        client_ca: server.join("ca.pem"),
+        clients: ClientCertificates::Required(server.join("ca.pem")),
     }
 }
 

@@ -8,7 +8,7 @@ use ipu_vipu_client::{
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
-use vipu_sim::{Simulator, TlsFiles};
+use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
 use super::{Bench, Transport, endpoint, id, over_both_transports};
 
@@ -65,7 +65,7 @@ async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> 
     let files = TlsFiles {
         certificate: put("cert.pem", certificate),
         key: put("key.pem", key),
-        client_ca: put("ca.pem", authority.pem()),
+        clients: ClientCertificates::Required(put("ca.pem", authority.pem())),
     };
     let users = BTreeMap::from([("alice".to_owned(), "wonder_land".to_owned())]);
     let builder = Simulator::builder(Topology::pod4()).secure(files, users);

@@ -1,0 +1,97 @@
+//! Connections: bounded, answered, and let go of.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use ipu_serve::{Handle, Peer, ServeOptions, serve};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+
+/// Answers who asks; `/slow` only once it is told to.
+struct Who {
+    asked: Notify,
+    go: Notify,
+}
+
+impl Handle for Who {
+    type Body = Full<Bytes>;
+    type Error = Infallible;
+
+    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let peer = request.extensions().get::<Peer>().unwrap();
+        let answer = format!("{} {:?}", peer.address().ip(), peer.names());
+        if request.uri().path() == "/slow" {
+            self.asked.notify_one();
+            self.go.notified().await;
+        }
+        Ok(Response::new(Full::from(answer)))
+    }
+}
+
+struct Running {
+    who: Arc<Who>,
+    address: std::net::SocketAddr,
+    stop: watch::Sender<()>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+async fn start(options: ServeOptions) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let who = Arc::new(Who {
+        asked: Notify::new(),
+        go: Notify::new(),
+    });
+    let (stop, stopped) = watch::channel(());
+    let serving = tokio::spawn(serve(listener, Arc::clone(&who), options, stopped));
+    Running {
+        who,
+        address,
+        stop,
+        serving,
+    }
+}
+
+async fn ask(stream: &mut TcpStream, path: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+}
+
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_call_that_is_open_when_the_server_stops_is_answered() {
+    let running = start(ServeOptions::default()).await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    ask(&mut stream, "/slow").await;
+    running.who.asked.notified().await;
+    running.stop.send(()).unwrap();
+    running.who.go.notify_one();
+    assert!(answer(&mut stream).await.contains("127.0.0.1 []"));
+    running.serving.await.unwrap();
+    assert!(TcpStream::connect(running.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_limit_is_served_when_another_ends() {
+    let mut options = ServeOptions::default();
+    options.connections = 1;
+    let running = start(options).await;
+    let mut first = TcpStream::connect(running.address).await.unwrap();
+    ask(&mut first, "/slow").await;
+    running.who.asked.notified().await;
+    let mut second = TcpStream::connect(running.address).await.unwrap();
+    ask(&mut second, "/").await;
+    running.who.go.notify_one();
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
+    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"));
+}

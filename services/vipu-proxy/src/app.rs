@@ -1,0 +1,260 @@
+//! What all requests and the worker share, and what they ask of the ledger.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Verdict, Waiting};
+use ipu_ledger::{Answer, Ledger, LedgerError, Released};
+use ipu_vipu_client::VipuController;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::partition::{DeletedDocument, PartitionDocument};
+use crate::problem::Problem;
+use crate::store::AnyStore;
+
+/// A controller behind any transport.
+pub type AnyController = Arc<dyn VipuController>;
+/// The ledger that the proxy serves.
+pub type ProxyLedger = Ledger<AnyController, AnyStore>;
+
+/// How long a request that does not want to wait is worked on before it is answered with how far it is: a controller that
+/// is well has answered by then, and nobody who waits for a silent one is kept.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at a partition that is being given back.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What is shared.
+pub(crate) struct App {
+    pub(crate) ledger: ProxyLedger,
+    /// Something is there to be gone on with.
+    pub(crate) work: Notify,
+    /// Partitions that a request is being worked on for, so that the worker need not.
+    driven: Mutex<BTreeMap<PartitionId, u32>>,
+    /// Changes when the proxy is told to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A request that is being worked on; afterwards the worker may go on.
+struct Driven {
+    app: Arc<App>,
+    id: PartitionId,
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        let mut driven = self.app.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = driven.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                driven.remove(&self.id);
+            }
+        }
+        drop(driven);
+        self.app.work.notify_one();
+    }
+}
+
+impl App {
+    pub(crate) fn new(ledger: ProxyLedger, stopping: watch::Receiver<bool>) -> Arc<Self> {
+        Arc::new(Self {
+            ledger,
+            work: Notify::new(),
+            driven: Mutex::default(),
+            stopping,
+        })
+    }
+
+    fn drive(self: &Arc<Self>, id: &PartitionId) -> Driven {
+        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        *driven.entry(id.clone()).or_default() += 1;
+        Driven {
+            app: Arc::clone(self),
+            id: id.clone(),
+        }
+    }
+
+    /// Whether a request is being worked on for `id` just now.
+    pub(crate) fn is_driven(&self, id: &PartitionId) -> bool {
+        let driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        driven.contains_key(id)
+    }
+
+    /// Sees to the partition of `request`, and answers how far it is after at most `wait`. What goes on then is up to the
+    /// worker.
+    pub(crate) async fn ensure(
+        self: &Arc<Self>,
+        request: Request,
+        wait: Duration,
+    ) -> Result<PartitionDocument, Problem> {
+        let (app, id, line) = (Arc::clone(self), request.id.clone(), request.line);
+        // A task of its own: a client that goes away must not leave the work half done.
+        let mut work = tokio::spawn(async move {
+            let _driven = app.drive(&request.id);
+            if wait.is_zero() {
+                return app.ledger.ensure(request).await.map(Some);
+            }
+            let mut silent = |_: &Waiting| {};
+            let active = app.ledger.ensure_active(request, &mut silent);
+            match tokio::time::timeout(wait, active).await {
+                Ok(grant) => grant.map(|grant| Some(Answer::Active(grant))),
+                Err(_) => Ok(None),
+            }
+        });
+        let patience = if line == LinePolicy::Refuse {
+            wait.max(AT_ONCE * 5)
+        } else {
+            wait.max(AT_ONCE)
+        };
+        let answer = match tokio::time::timeout(patience, &mut work).await {
+            Ok(answer) => answer,
+            // Recorded, and its controller takes its time.
+            Err(_) if self.ledger.get(&id).await?.is_some() => Ok(Ok(None)),
+            Err(_) => work.await,
+        };
+        match answer.map_err(|_| broken())?? {
+            Some(Answer::Refused(waiting)) => Err(Problem::does_not_fit(waiting)),
+            Some(Answer::Waiting(waiting)) => self.document(&id, Some(waiting)).await,
+            Some(Answer::Pending(ipu_ledger::Pending::Failed { errors })) => {
+                Err(LedgerError::PartitionFailed { id, errors }.into())
+            }
+            _ => self.document(&id, None).await,
+        }
+    }
+
+    /// The document of `id`, with what the line says if it is not known.
+    pub(crate) async fn document(
+        &self,
+        id: &PartitionId,
+        waiting: Option<Waiting>,
+    ) -> Result<PartitionDocument, Problem> {
+        let entry = self.entry(id).await?;
+        let waiting = match (&entry.state, waiting) {
+            (EntryState::Waiting { .. }, None) => self.line().await?.remove(id),
+            (EntryState::Waiting { .. }, known) => known,
+            _ => None,
+        };
+        Ok(PartitionDocument::new(&entry, waiting, self.ledger.pool()))
+    }
+
+    /// What everybody in the line is told.
+    pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, Waiting>, Problem> {
+        let line = self.ledger.line().await?;
+        let told = line.into_iter().filter_map(|(id, verdict)| match verdict {
+            Verdict::Stay(waiting) => Some((id, waiting)),
+            _ => None,
+        });
+        Ok(told.collect())
+    }
+
+    /// All partitions, by id.
+    pub(crate) async fn documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
+        let entries = self.ledger.list().await?;
+        let is_waiting = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
+        let mut line = if entries.iter().any(is_waiting) {
+            self.line().await?
+        } else {
+            BTreeMap::new()
+        };
+        let document =
+            |entry: &Entry| PartitionDocument::new(entry, line.remove(&entry.id), self.ledger.pool());
+        Ok(entries.iter().map(document).collect())
+    }
+
+    /// The line, first come first.
+    pub(crate) async fn waiting(&self) -> Result<Vec<PartitionDocument>, Problem> {
+        let mut waiting: Vec<_> = self
+            .documents()
+            .await?
+            .into_iter()
+            .filter(|document| document.state == "waiting")
+            .collect();
+        // Whoever could go at the next look is told no position, and goes first.
+        waiting.sort_by_key(|document| document.waiting.as_ref().map_or(0, |waiting| waiting.position));
+        Ok(waiting)
+    }
+
+    pub(crate) async fn entry(&self, id: &PartitionId) -> Result<Entry, Problem> {
+        self.ledger.get(id).await?.ok_or_else(|| {
+            Problem::new(
+                http::StatusCode::NOT_FOUND,
+                "NotFound",
+                format!("the ledger knows no partition {id}"),
+            )
+        })
+    }
+
+    /// Resets the partition `id` for `attempt`, of the owner that the ledger knows.
+    pub(crate) async fn reset(
+        self: &Arc<Self>,
+        id: PartitionId,
+        owner: Owner,
+        attempt: u32,
+    ) -> Result<PartitionDocument, Problem> {
+        let (app, reset) = (Arc::clone(self), id.clone());
+        let work = tokio::spawn(async move {
+            let _driven = app.drive(&reset);
+            app.ledger.reset(&reset, &owner, attempt).await
+        });
+        work.await.map_err(|_| broken())??;
+        self.document(&id, None).await
+    }
+
+    /// Gives the partition `id` back, and answers how far that is after at most `wait`.
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        id: PartitionId,
+        owner: Owner,
+        attempt: Option<u32>,
+        wait: Duration,
+    ) -> Result<DeletedDocument, Problem> {
+        let (app, released) = (Arc::clone(self), id.clone());
+        let mut work = tokio::spawn(async move {
+            let _driven = app.drive(&released);
+            let until = Instant::now() + wait;
+            loop {
+                let done = app.ledger.release(&released, &owner, attempt).await?;
+                if !matches!(done, Released::Later { .. }) || Instant::now() >= until {
+                    return Ok::<_, LedgerError>(done);
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        });
+        let answer = match tokio::time::timeout(wait.max(AT_ONCE), &mut work).await {
+            Ok(answer) => answer.map_err(|_| broken())??,
+            // That it is given back is recorded; its controller takes its time.
+            Err(_) if self.is_releasing(&id).await? => Released::Later {
+                detail: "the controller has not answered yet".to_owned(),
+            },
+            Err(_) => work.await.map_err(|_| broken())??,
+        };
+        Ok(match answer {
+            Released::Later { detail } => DeletedDocument {
+                id,
+                state: "releasing",
+                detail: Some(detail),
+            },
+            _ => DeletedDocument {
+                id,
+                state: "gone",
+                detail: None,
+            },
+        })
+    }
+
+    async fn is_releasing(&self, id: &PartitionId) -> Result<bool, Problem> {
+        let entry = self.ledger.get(id).await?;
+        Ok(entry.is_none_or(|entry| matches!(entry.state, EntryState::Releasing { .. })))
+    }
+}
+
+/// A task that panicked or was stopped with the process.
+fn broken() -> Problem {
+    Problem::new(
+        http::StatusCode::INTERNAL_SERVER_ERROR,
+        "Broken",
+        "the request was not worked on to its end; ask again",
+    )
+}

@@ -1,0 +1,26 @@
+//! The V-IPU proxy: the partition API between schedulers and V-IPU controllers.
+//!
+//! A request takes the same way always: the door (`Front`) bounds and reads it, a route parses it, the ledger decides and
+//! does, and the route prints what came of it. What was answered before it was done is gone on with by the worker. The
+//! proxy holds no rule: who gets what, who waits and why is up to `ipu-core` and `ipu-ledger`.
+//!
+//! [`Settings`] say what can be configured, [`Proxy`] serves; [`in_process`] answers without a connection, for tests.
+
+mod app;
+mod front;
+mod params;
+mod partition;
+mod problem;
+mod proxy;
+mod routes;
+mod settings;
+mod stats;
+mod store;
+mod table;
+mod worker;
+
+pub use app::{AnyController, ProxyLedger};
+pub use front::{Front, FrontBody};
+pub use proxy::{Proxy, StartError, in_process};
+pub use settings::{Config, SettingError, Settings};
+pub use store::AnyStore;

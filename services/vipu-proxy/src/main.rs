@@ -1,0 +1,111 @@
+//! The binary `vipu-proxy`: the partition API from the command line.
+//!
+//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 could not start; 2 wrong usage or configuration.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use vipu_proxy::{Config, Proxy, Settings};
+
+const EXAMPLES: &str = "\
+Examples:
+  vipu-proxy --sim pod64 --sim-machines 8 --store file:ledger.db
+  curl http://127.0.0.1:8080/stats
+
+Exit codes:
+  0  stopped by SIGTERM or Ctrl-C
+  1  could not start; the log says why
+  2  wrong usage or configuration";
+
+/// The partition API between schedulers and V-IPU controllers.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Arguments {
+    /// How much is logged: 1 warnings, 2 what happens, 3 and more what is done for it.
+    #[arg(short = 'v', long = "verbosity", env = "PROXY_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
+    verbosity: u8,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter(arguments.verbosity))
+        .init();
+    let config = match arguments.settings.check() {
+        Ok(config) => config,
+        Err(wrong) => {
+            error!("{wrong}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(config).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!(error = %chain(&*failure), "cannot serve");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until a signal says to stop.
+async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+    // Before the address is told: whoever reads it may send a signal at once.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let proxy = Proxy::start(config).await?;
+    #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
+    {
+        println!("vipu-proxy serves on {}", proxy.addr());
+    }
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM"),
+        _ = interrupt.recv() => info!("SIGINT"),
+    }
+    proxy.shutdown().await;
+    Ok(())
+}
+
+/// The chart's six levels: ours first, then those of the libraries that it is built on.
+fn filter(verbosity: u8) -> Targets {
+    let (ours, others) = match verbosity {
+        0 | 1 => (LevelFilter::WARN, LevelFilter::WARN),
+        2 => (LevelFilter::INFO, LevelFilter::WARN),
+        3 => (LevelFilter::DEBUG, LevelFilter::INFO),
+        4 => (LevelFilter::DEBUG, LevelFilter::DEBUG),
+        5 => (LevelFilter::TRACE, LevelFilter::DEBUG),
+        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
+    };
+    Targets::new().with_default(others).with_targets(
+        [
+            "vipu_proxy",
+            "ipu_serve",
+            "ipu_ledger",
+            "ipu_vipu_client",
+            "vipu_sim",
+        ]
+        .map(|name| (name, ours)),
+    )
+}
+
+/// An error with its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,258 @@
+//! What the API answers when it does not do what it was asked to: problem details (RFC 9457) with a stable code.
+
+use std::fmt;
+
+use http::StatusCode;
+use ipu_core::{Illegal, Owner, Waiting};
+use ipu_ledger::{LedgerError, StoreError};
+use serde::Serialize;
+
+use crate::partition::OwnerDocument;
+
+/// When to ask again after an overload, and after a store or a controller that did not answer: what a restart takes.
+pub(crate) const AGAIN_SOON: u32 = 1;
+/// When to ask again after the line was full: nobody leaves it faster.
+const AGAIN_LATER: u32 = 30;
+
+/// A problem, as `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Problem(Box<Details>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    /// One sentence about this very case.
+    detail: String,
+    /// Stable, in UpperCamelCase: what programs go by.
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<Waiting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
+    /// For the header of that name, in seconds.
+    #[serde(skip)]
+    retry_after: Option<u32>,
+    /// For the header of that name.
+    #[serde(skip)]
+    allow: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self(Box::new(Details {
+            kind: format!("urn:ipu-sdk:problem:{code}"),
+            title: words_of(code),
+            status: status.as_u16(),
+            detail: detail.into(),
+            code,
+            field: None,
+            value: None,
+            rule: None,
+            fix: None,
+            owner: None,
+            waiting: None,
+            errors: Vec::new(),
+            retry_after: None,
+            allow: None,
+        }))
+    }
+
+    /// A value that breaks a rule.
+    pub(crate) fn invalid(
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        rule: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let (field, value, rule) = (field.into(), value.to_string(), rule.into());
+        let detail = format!("{field} = {value:?}: {rule}");
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidValue", detail).with_fix(fix);
+        problem.0.field = Some(field);
+        problem.0.value = Some(value);
+        problem.0.rule = Some(rule);
+        problem
+    }
+
+    pub(crate) fn with_fix(mut self, fix: impl Into<String>) -> Self {
+        self.0.fix = Some(fix.into());
+        self
+    }
+
+    pub(crate) fn with_retry_after(mut self, seconds: u32) -> Self {
+        self.0.retry_after = Some(seconds);
+        self
+    }
+
+    fn with_owner(mut self, owner: Option<&Owner>) -> Self {
+        self.0.owner = owner.map(OwnerDocument::from);
+        self
+    }
+
+    fn with_value(mut self, field: &str, value: impl fmt::Display) -> Self {
+        self.0.field = Some(field.to_owned());
+        self.0.value = Some(value.to_string());
+        self
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// In how many seconds to ask again.
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        self.0.retry_after
+    }
+
+    /// The methods that the route has.
+    pub(crate) fn allow(&self) -> Option<&str> {
+        self.0.allow.as_deref()
+    }
+
+    /// It does not fit now and was not to wait.
+    pub(crate) fn does_not_fit(waiting: Waiting) -> Self {
+        let detail = waiting.reason.to_string();
+        let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
+            .with_fix("ask without nowait to wait in the line, or for fewer IPUs");
+        problem.0.waiting = Some(waiting);
+        problem
+    }
+
+    /// The partition is in error.
+    pub(crate) fn failed(detail: String, errors: Vec<String>) -> Self {
+        let mut problem = Self::new(StatusCode::CONFLICT, "PartitionFailed", detail)
+            .with_fix("ask with a newer attempt, which resets it, or delete it");
+        problem.0.errors = errors;
+        problem
+    }
+
+    /// The route has other methods only.
+    pub(crate) fn with_allow(mut self, methods: String) -> Self {
+        self.0.allow = Some(methods);
+        self
+    }
+}
+
+impl From<Illegal> for Problem {
+    fn from(illegal: Illegal) -> Self {
+        let conflict = |code| Self::new(StatusCode::CONFLICT, code, illegal.to_string());
+        match &illegal {
+            Illegal::NotTheOwner { owner, .. } => conflict("NotTheOwner")
+                .with_owner(owner.as_deref())
+                .with_fix("use another id, or wait until its owner has deleted it"),
+            Illegal::Foreign { found, .. } => conflict("Foreign")
+                .with_value("size", found)
+                .with_fix("use another id, or remove that partition at the controller"),
+            Illegal::OtherSpec { recorded, .. } => conflict("OtherProperties")
+                .with_value("size", recorded.size)
+                .with_fix("delete the partition first, or ask with its properties"),
+            Illegal::StaleAttempt { recorded, .. } => conflict("OldAttempt")
+                .with_value("attempt", recorded)
+                .with_fix("ask for the recorded attempt or a newer one"),
+            Illegal::LineFull { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
+                    .with_retry_after(AGAIN_LATER)
+            }
+            Illegal::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
+            Illegal::Moved { state: "gone", .. } => {
+                Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())
+            }
+            Illegal::Moved { state, .. } => conflict("Moved").with_value("state", state),
+            _ => conflict("Illegal"),
+        }
+    }
+}
+
+impl From<LedgerError> for Problem {
+    fn from(error: LedgerError) -> Self {
+        let detail = chain(&error);
+        match error {
+            LedgerError::Illegal(illegal) => illegal.into(),
+            LedgerError::Store(store) => of_store(&store, detail),
+            LedgerError::Refused { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)
+                    .with_fix("ask for what the controller makes")
+            }
+            LedgerError::DoesNotFit { waiting, .. } => Self::does_not_fit(*waiting),
+            LedgerError::PartitionFailed { errors, .. } => Self::failed(detail, errors),
+            LedgerError::UnknownController { .. } => {
+                Self::new(StatusCode::CONFLICT, "UnknownController", detail)
+                    .with_fix("put the controller back on the list")
+            }
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerError", detail),
+        }
+    }
+}
+
+fn of_store(error: &StoreError, detail: String) -> Problem {
+    let unavailable = |code| Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail.clone());
+    match error {
+        StoreError::Full { .. } => unavailable("LedgerFull").with_retry_after(AGAIN_LATER),
+        StoreError::Conflict { .. } => unavailable("LedgerBusy").with_retry_after(AGAIN_SOON),
+        StoreError::Unavailable { .. } => unavailable("LedgerUnavailable").with_retry_after(AGAIN_SOON),
+        _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerUnusable", detail)
+            .with_fix("see the log of the proxy; nothing was written"),
+    }
+}
+
+/// An error with its sources.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// `NotTheOwner` as `Not the owner`.
+fn words_of(code: &str) -> String {
+    let mut words = String::new();
+    for c in code.chars() {
+        if c.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+            words.push(c.to_ascii_lowercase());
+        } else {
+            words.push(c);
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_field_value_rule_and_fix() {
+        let problem = Problem::invalid("size", 3, "must be a power of two", "use 2 or 4");
+        let document = serde_json::to_value(&problem).unwrap();
+        assert_eq!(
+            document,
+            serde_json::json!({
+                "type": "urn:ipu-sdk:problem:InvalidValue", "title": "Invalid value", "status": 422,
+                "detail": "size = \"3\": must be a power of two", "code": "InvalidValue",
+                "field": "size", "value": "3", "rule": "must be a power of two", "fix": "use 2 or 4",
+            })
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! The binary, as people start it.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::support::wanted;
+
+/// A running proxy; it is killed when this is dropped.
+struct Running {
+    child: Child,
+    url: String,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vipu-proxy"));
+    command.args(arguments).kill_on_drop(true);
+    command
+}
+
+async fn start(arguments: &[&str]) -> Running {
+    let mut child = command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).await.unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    Running {
+        child,
+        url: format!("http://{address}"),
+    }
+}
+
+fn http() -> reqwest::Client {
+    // Fails for every test but the first, which has installed the same one.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    reqwest::Client::new()
+}
+
+#[tokio::test]
+async fn the_first_command_of_the_guide_gives_the_guide_s_answers() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = format!("file:{}", scratch.path().join("ledger.db").display());
+    let arguments = [
+        "--sim",
+        "pod64",
+        "--sim-machines",
+        "8",
+        "--store",
+        &store,
+        "--listen",
+        "127.0.0.1:0",
+        "--sim-listen",
+        "127.0.0.1:0",
+    ];
+    let mut running = start(&arguments).await;
+    let http = http();
+    let put = http.put(format!("{}/v1/partitions/training?wait=30s", running.url));
+    let made: Value = put
+        .json(&wanted("mnist", 4))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(made["state"], "active", "{made}");
+    assert_eq!(made["env"]["IPUOF_VIPU_API_HOST"], "127.0.0.1");
+    assert_eq!(made["env"]["IPUOF_VIPU_API_PARTITION_ID"], "training");
+    let stats = http.get(format!("{}/stats", running.url));
+    let stats: Value = stats.send().await.unwrap().json().await.unwrap();
+    assert_eq!(
+        stats,
+        json!({"default": {"used": 4, "available": 28}, "total": {"used": 4, "available": 28}})
+    );
+    let pid = running.child.id().unwrap().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .await
+            .unwrap()
+            .success()
+    );
+    assert!(running.child.wait().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn settings_that_do_not_fit_together_are_refused_by_name() {
+    for (arguments, named) in [
+        (&["--sim", "pod65"][..], "sim"),
+        (&["--sim", "pod64", "--store", "somewhere"][..], "store"),
+        (&["--controllers", "pod1:8090"][..], "store"),
+        (&["--store", "memory"][..], "controllers"),
+    ] {
+        let output = command(arguments).output().await.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(&format!("{named} = ")), "{told}");
+    }
+}

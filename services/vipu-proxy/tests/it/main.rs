@@ -1,0 +1,8 @@
+//! The proxy, asked as its clients ask it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod binary;
+mod partitions;
+mod refusals;
+mod support;
+mod usage;

@@ -1,0 +1,72 @@
+//! What the tests share: the API over fake hardware, without a connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use ipu_core::{ControllerName, Timestamp, Topology};
+use ipu_ledger::{Ledger, LedgerOptions, MemoryStore};
+use ipu_testkit::FakeController;
+use ipu_vipu_client::ControllerPool;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use vipu_proxy::{AnyController, AnyStore, Front};
+
+/// The API over one fake controller of 32 IPUs, which the seeds' examples have.
+pub(crate) struct Bench {
+    pub(crate) front: Front,
+    pub(crate) controller: FakeController,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::of("1x8")
+    }
+
+    pub(crate) fn of(topology: &str) -> Self {
+        let topology: Topology = topology.parse().unwrap();
+        let controller = FakeController::new(&topology, 1);
+        let any: AnyController = Arc::new(controller.clone());
+        let name = ControllerName::new("pod:8090").unwrap();
+        let pool = ControllerPool::single(name, Arc::new(any));
+        let mut options = LedgerOptions::default();
+        // The time of the tests stands still unless somebody waits.
+        let began = Instant::now();
+        options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
+        let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
+        Self {
+            front: vipu_proxy::in_process(ledger),
+            controller,
+        }
+    }
+
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Full::new(Bytes::from(body.to_owned())))
+            .unwrap();
+        let (head, body) = self.front.answer(request).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let document = serde_json::from_slice(&body).unwrap();
+        (head.status, document)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let (status, document) = self.call("GET", path, "").await;
+        assert_eq!(status, StatusCode::OK, "{document}");
+        document
+    }
+
+    /// Asks for a partition of the job `name`, and waits for it.
+    pub(crate) async fn put(&self, id: &str, name: &str, size: u32) -> (StatusCode, Value) {
+        let path = format!("/v1/partitions/{id}?wait=5s");
+        self.call("PUT", &path, &wanted(name, size).to_string()).await
+    }
+}
+
+/// The body of a request of the job `name`.
+pub(crate) fn wanted(name: &str, size: u32) -> Value {
+    json!({"owner": {"kind": "IPUJob", "namespace": "default", "name": name, "uid": format!("uid-{name}")}, "size": size})
+}
