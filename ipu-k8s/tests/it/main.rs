@@ -1,6 +1,7 @@
 //! Everything that is tested of ipu-k8s from outside, as one program.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod cluster;
 mod host;
 mod manifests;
 mod seeds;

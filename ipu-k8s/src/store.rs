@@ -1,0 +1,375 @@
+//! The ledger in a ConfigMap.
+//!
+//! One key per partition, so that a person sees what is held with `kubectl get configmap ipu-partitions-tracker -o yaml`, and
+//! two annotations: the layout's version, and the word of the last write. The ConfigMap outlives the programs that use it.
+//!
+//! # Why it is safe
+//!
+//! Every write is one JSON patch that the API server applies to the newest object in one transaction of etcd, or not at
+//! all. It tests the word of the write that the changes were made for, and carries the object's version, so that it fails
+//! on any other state: a newer one, another object of the name after somebody deleted the ConfigMap, an older one after
+//! etcd was restored from a snapshot. A write that nobody waits for any more lands on the state it was made for or
+//! nowhere. Nothing is ever sent twice: the client's own retries are off, so that a refusal means that nothing was written.
+//!
+//! [`load`](LedgerStore::load) asks for no version, which makes the API server read from etcd with a quorum and not from
+//! its cache: what was committed before is seen. To learn that nothing changed it asks for the metadata alone. What is
+//! remembered of the content is used only under the revision that it was read or written at; a stale memory costs a
+//! conflict, never an update.
+
+mod codec;
+mod content;
+mod revision;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use ipu_core::{Change, FormatError};
+use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use crate::client::{Failure, bounded};
+use content::{Content, Full, Unreadable, annotation};
+use revision::{At, LAYOUT, WRITE, Words};
+
+/// The name of the ConfigMap unless another is chosen, as documented (seed 000 table 6.1).
+const NAME: &str = "ipu-partitions-tracker";
+
+/// What the API server takes in the values of a ConfigMap: 1 MiB.
+const MOST_BYTES: usize = 1 << 20;
+
+/// How long a call to the API server may take: long enough for one under load, short enough that callers are told of one
+/// that hangs before they give up themselves.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The layout that this build writes and reads.
+const LAYOUT_VERSION: u32 = 1;
+
+/// How often the ConfigMap may vanish or appear between two steps of one call.
+const TRIES: u32 = 5;
+
+/// Asks for an answer without the content.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Where the ledger is, and how the API server is called.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConfigMapOptions {
+    /// The namespace of the ConfigMap.
+    pub namespace: String,
+    /// Its name: `ipu-partitions-tracker` unless set.
+    pub name: String,
+    /// How long one call to the API server may take: 10 s unless set. After that whether a write was taken is not known.
+    pub timeout: Duration,
+    /// Up to how many bytes of values are written: 1 MiB unless set, which is what the API server takes at most. New
+    /// requests are refused a thirty-second part and the growth of those that wait below that.
+    pub most_bytes: usize,
+}
+
+impl ConfigMapOptions {
+    /// The ConfigMap `ipu-partitions-tracker` of `namespace`.
+    #[must_use]
+    pub fn of(namespace: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: NAME.into(),
+            timeout: PATIENCE,
+            most_bytes: MOST_BYTES,
+        }
+    }
+}
+
+/// A ledger in a ConfigMap. It is made when it is first looked at, and made again, empty, if somebody deletes it. Whoever
+/// uses it may `get`, `create` and `patch` it.
+pub struct ConfigMapStore {
+    client: Client,
+    options: ConfigMapOptions,
+    words: Words,
+    known: Mutex<Option<Known>>,
+    /// The highest version that was seen: it never goes down, unless etcd was restored.
+    highest: AtomicU64,
+}
+
+/// What the ConfigMap holds at some state of it.
+#[derive(Clone)]
+struct Known {
+    at: At,
+    content: Content,
+}
+
+impl std::fmt::Debug for ConfigMapStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConfigMapStore")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConfigMapStore {
+    /// A ledger at the API server of `config`. Calls nobody yet. Its own client never repeats a call, whatever `config`
+    /// says: a write that is repeated after its answer was lost would be refused as a conflict although it was taken.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] if `config` makes no client, such as by a key that cannot be read.
+    pub fn new(mut config: Config, options: ConfigMapOptions) -> Result<Self, StoreError> {
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|error| StoreError::Unavailable {
+            step: "open",
+            detail: error.to_string(),
+        })?;
+        Ok(Self {
+            client,
+            options,
+            words: Words::new(),
+            known: Mutex::new(None),
+            highest: AtomicU64::new(0),
+        })
+    }
+
+    fn api(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.options.namespace)
+    }
+
+    /// What people call it.
+    fn what(&self) -> String {
+        format!("ConfigMap {}/{}", self.options.namespace, self.options.name)
+    }
+
+    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unavailable(&self, step: &'static str, failure: &Failure) -> StoreError {
+        StoreError::Unavailable {
+            step,
+            detail: format!("{}: {failure}", self.what()),
+        }
+    }
+
+    /// Where the ledger is now, without its content; none if it is not there, or is no ledger.
+    async fn head(&self) -> Result<Option<At>, Failure> {
+        let api = self.api();
+        let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
+        Ok(found.and_then(|found| At::of(&found.metadata)))
+    }
+
+    /// All of the ledger. Makes it if it is not there.
+    async fn fetch(&self) -> Result<Known, StoreError> {
+        for _ in 0..TRIES {
+            let api = self.api();
+            let found = bounded(self.options.timeout, api.get_opt(&self.options.name))
+                .await
+                .map_err(|failure| self.unavailable("read", &failure))?;
+            let Some(found) = found else {
+                self.create().await?;
+                continue;
+            };
+            match At::of(&found.metadata) {
+                Some(at) => return self.read(at, found),
+                None => self.take_over(&found).await?,
+            }
+        }
+        Err(StoreError::Unavailable {
+            step: "read",
+            detail: format!("{}: it is deleted as often as it is made", self.what()),
+        })
+    }
+
+    fn read(&self, at: At, found: ConfigMap) -> Result<Known, StoreError> {
+        let layout = found
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(LAYOUT));
+        match layout.and_then(|layout| layout.parse().ok()) {
+            Some(LAYOUT_VERSION) => {}
+            Some(found) if found > LAYOUT_VERSION => return Err(FormatError::Newer { found }.into()),
+            _ => return Err(self.corrupt(format!("its layout is {layout:?}"))),
+        }
+        let known = self.known().clone();
+        let known = known.as_ref().map(|known| &known.content);
+        let content = Content::read(found.data.unwrap_or_default(), known).map_err(|error| match error {
+            Unreadable::Format(format) => format.into(),
+            Unreadable::Damaged { key, detail } => self.corrupt(format!("key {key}: {detail}")),
+        })?;
+        let highest = self.highest.fetch_max(at.number(), Ordering::Relaxed);
+        if at.number() < highest {
+            tracing::warn!(
+                what = self.what(),
+                version = at.number(),
+                highest,
+                "the ledger has gone back to an older state: was etcd restored from a snapshot?"
+            );
+        }
+        let known = Known { at, content };
+        *self.known() = Some(known.clone());
+        Ok(known)
+    }
+
+    /// Makes an empty ledger. That somebody else did so first is as well.
+    async fn create(&self) -> Result<(), StoreError> {
+        if self.known().is_some() {
+            tracing::warn!(
+                what = self.what(),
+                "the ledger was deleted and begins anew, empty"
+            );
+        }
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.options.name.clone()),
+                annotations: Some(
+                    [
+                        (LAYOUT.into(), LAYOUT_VERSION.to_string()),
+                        (WRITE.into(), self.words.next()),
+                    ]
+                    .into(),
+                ),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        let api = self.api();
+        match bounded(self.options.timeout, api.create(&PostParams::default(), &map)).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.code() == Some(409) => Ok(()),
+            Err(failure) => Err(self.unavailable("make", &failure)),
+        }
+    }
+
+    /// Begins a ledger in a ConfigMap that somebody made, if it is empty.
+    async fn take_over(&self, found: &ConfigMap) -> Result<(), StoreError> {
+        let data = found.data.as_ref().map_or(0, std::collections::BTreeMap::len);
+        let binary = found
+            .binary_data
+            .as_ref()
+            .map_or(0, std::collections::BTreeMap::len);
+        if data + binary > 0 {
+            return Err(self.corrupt(format!(
+                "it holds {} keys and not the annotation {LAYOUT}: another program made it; delete it if its \
+                 partitions are gone, or choose another name",
+                data + binary
+            )));
+        }
+        let annotations = found.metadata.annotations.clone().unwrap_or_default();
+        let mut patch = vec![json!({
+            "op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version,
+        })];
+        if annotations.is_empty() {
+            patch.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        }
+        for (name, value) in [(LAYOUT, LAYOUT_VERSION.to_string()), (WRITE, self.words.next())] {
+            patch.push(json!({"op": "add", "path": annotation(name), "value": value}));
+        }
+        match self.patch(&patch.into()).await {
+            Ok(_) => Ok(()),
+            // Somebody was faster, or it is gone again: it is looked at once more.
+            Err(failure) if matches!(failure.code(), Some(404 | 409)) => Ok(()),
+            Err(failure) => Err(self.unavailable("make", &failure)),
+        }
+    }
+
+    /// Sends a JSON patch, once, and answers the metadata of what came of it.
+    async fn patch(&self, patch: &Value) -> Result<ObjectMeta, Failure> {
+        let (namespace, name) = (&self.options.namespace, &self.options.name);
+        let request = Request::patch(format!(
+            "/api/v1/namespaces/{namespace}/configmaps/{name}?fieldManager=ipu-ledger"
+        ))
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .header(ACCEPT, METADATA_ONLY)
+        .body(patch.to_string().into_bytes())
+        .map_err(|error| Failure::Call(Box::new(kube::Error::HttpError(error))))?;
+        let sent = self.client.request::<PartialObjectMeta<ConfigMap>>(request);
+        Ok(bounded(self.options.timeout, sent).await?.metadata)
+    }
+
+    /// What the ConfigMap holds at `at`; none if it is not there any more.
+    async fn content_at(&self, at: &At) -> Result<Option<Content>, StoreError> {
+        let remembered = self.known().clone();
+        if let Some(known) = remembered.filter(|known| known.at == *at) {
+            return Ok(Some(known.content));
+        }
+        let known = self.fetch().await?;
+        Ok((known.at == *at).then_some(known.content))
+    }
+
+    /// What a write that was refused means.
+    async fn refused(&self, failure: Failure, at: &At, basis: &Revision) -> StoreError {
+        let conflict = StoreError::Conflict { basis: basis.clone() };
+        match failure.code() {
+            // Another version, or none.
+            Some(404 | 409) => conflict,
+            // The test of the last write failed, or something is wrong with the patch itself.
+            Some(422) => match self.head().await {
+                Ok(Some(now)) if now == *at && failure.says("may not exceed") => StoreError::Full {
+                    detail: failure.to_string(),
+                },
+                Ok(Some(now)) if now == *at => self.unavailable("write", &failure),
+                Ok(_) => conflict,
+                Err(failure) => self.unavailable("read", &failure),
+            },
+            _ if failure.says("request is too large") => StoreError::Full {
+                detail: failure.to_string(),
+            },
+            _ => self.unavailable("write", &failure),
+        }
+    }
+
+    fn corrupt(&self, detail: String) -> StoreError {
+        StoreError::Corrupt {
+            what: self.what(),
+            detail,
+        }
+    }
+}
+
+#[async_trait]
+impl LedgerStore for ConfigMapStore {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        if let Some(known) = newer_than {
+            let now = self
+                .head()
+                .await
+                .map_err(|failure| self.unavailable("read", &failure))?;
+            if now.is_some_and(|now| now.revision() == *known) {
+                return Ok(None);
+            }
+        }
+        let known = self.fetch().await?;
+        Ok(Some(Snapshot {
+            revision: known.at.revision(),
+            entries: known.content.entries(),
+        }))
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        let conflict = || StoreError::Conflict { basis: basis.clone() };
+        let at = At::parse(basis).ok_or_else(conflict)?;
+        let content = self.content_at(&at).await?.ok_or_else(conflict)?;
+        let write = content
+            .write(&at, &self.words.next(), changes, self.options.most_bytes)
+            .map_err(|Full(detail)| StoreError::Full { detail })?;
+        let metadata = match self.patch(&write.patch).await {
+            Ok(metadata) => metadata,
+            Err(failure) => return Err(self.refused(failure, &at, basis).await),
+        };
+        let Some(now) = At::of(&metadata) else {
+            return Err(self.corrupt("the API server's answer to a write tells no version".into()));
+        };
+        self.highest.fetch_max(now.number(), Ordering::Relaxed);
+        let revision = now.revision();
+        *self.known() = Some(Known {
+            at: now,
+            content: write.content,
+        });
+        Ok(revision)
+    }
+}

@@ -1,0 +1,31 @@
+//! Tests against a real API server on a real etcd.
+
+mod competing;
+mod conformance;
+mod disasters;
+mod ledgers;
+mod size;
+
+use ipu_k8s::kube::Config;
+use ipu_k8s::kube::config::{KubeConfigOptions, Kubeconfig};
+use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
+use ipu_test_cluster::Cluster;
+
+/// How an administrator calls the API server of `cluster`.
+pub(crate) async fn config(cluster: &Cluster) -> Config {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap()
+}
+
+/// The ledger in the ConfigMap `name`, as one more process sees it.
+pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
+    ConfigMapStore::new(config(cluster).await, options(name)).unwrap()
+}
+
+pub(crate) fn options(name: &str) -> ConfigMapOptions {
+    let mut options = ConfigMapOptions::of("default");
+    options.name = name.into();
+    options
+}
