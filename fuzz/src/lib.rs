@@ -16,6 +16,8 @@ mod names;
 mod said;
 #[cfg(feature = "network")]
 mod simulator;
+#[cfg(feature = "ledger")]
+mod swf;
 mod topology;
 
 pub use agents::agents;
@@ -30,6 +32,8 @@ pub use manifest::manifest;
 pub use names::{exit_codes, names};
 #[cfg(feature = "network")]
 pub use simulator::{sim_grpc, sim_rest, sim_state};
+#[cfg(feature = "ledger")]
+pub use swf::swf;
 pub use topology::topology;
 
 /// A target and its name, which is that of its corpus and of its function.
@@ -65,6 +69,8 @@ pub const TARGETS: &[Target] = &[
     target("sim_rest", sim_rest),
     #[cfg(feature = "network")]
     target("sim_state", sim_state),
+    #[cfg(feature = "ledger")]
+    target("swf", swf),
     target("topology", topology),
 ];
 

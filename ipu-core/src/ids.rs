@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
 use core::fmt;
 use core::str::FromStr;
 
@@ -16,19 +17,33 @@ use crate::digest::sha256;
 pub struct NameError {
     /// What the text should have been, such as `partition id`.
     pub kind: &'static str,
-    /// What was given.
+    /// What was given; cut where it is much longer than any name.
     pub value: String,
     /// The rule it breaks.
     pub rule: &'static str,
 }
 
-/// Declares a newtype over `String` whose only way in is one check.
+/// What an error repeats of a text that is no name: all of it up to the longest name, and the beginning of what is longer.
+fn excerpt(mut value: String) -> String {
+    const MOST: usize = 253;
+    if value.len() > MOST {
+        let end = (0..=MOST)
+            .rev()
+            .find(|end| value.is_char_boundary(*end))
+            .unwrap_or(0);
+        value.truncate(end);
+        value.push('…');
+    }
+    value
+}
+
+/// Declares a newtype over a text whose only way in is one check. A clone shares the text: ids are copied all the time.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal, $max:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
+        pub struct $type(Arc<str>);
 
         impl $type {
             /// The most characters that it may have.
@@ -43,9 +58,9 @@ macro_rules! name {
                 let value = text.into();
                 let valid: fn(char) -> bool = $valid;
                 if value.is_empty() || value.len() > Self::MAX_LEN || !value.chars().all(valid) {
-                    return Err(NameError { kind: $kind, value, rule: $rule });
+                    return Err(NameError { kind: $kind, value: excerpt(value), rule: $rule });
                 }
-                Ok(Self(value))
+                Ok(Self(value.into()))
             }
 
             /// The name as text.
@@ -73,7 +88,7 @@ macro_rules! name {
 
         impl From<$type> for String {
             fn from(name: $type) -> Self {
-                name.0
+                Self::from(&*name.0)
             }
         }
 
@@ -123,13 +138,13 @@ impl ExclusionOwner {
     /// The owner of exclusions because the controller calls an IPU unhealthy.
     #[must_use]
     pub fn health() -> Self {
-        Self(String::from("health"))
+        Self(Arc::from("health"))
     }
 
     /// The owner of exclusions because a partition that is not ours has the IPU.
     #[must_use]
     pub fn foreign() -> Self {
-        Self(String::from("foreign"))
+        Self(Arc::from("foreign"))
     }
 }
 
@@ -206,7 +221,7 @@ impl JobKey {
             }
         };
         let name: String = self.name.as_str().chars().take(room).map(plain).collect();
-        PartitionId(format!("p-{}-{instance}-{digest}", name.trim_matches('-')))
+        PartitionId(format!("p-{}-{instance}-{digest}", name.trim_matches('-')).into())
     }
 }
 
@@ -297,6 +312,12 @@ mod tests {
         assert!(id.as_str().starts_with("p-mnist-training-0-"), "{id}");
         // Changing the derivation would orphan every partition of a running system.
         assert_eq!(id.as_str(), "p-mnist-training-0-yxyf5xnew52l27nw");
+    }
+
+    #[test]
+    fn an_error_repeats_no_more_of_a_text_than_a_name_may_have() {
+        let error = PartitionId::new("ä".repeat(1_000)).unwrap_err();
+        assert_eq!(error.value, format!("{}…", "ä".repeat(126)));
     }
 
     #[test]

@@ -28,9 +28,10 @@ mod overlay;
 pub(crate) mod quota;
 pub(crate) mod space;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::capacity::World;
@@ -44,18 +45,29 @@ use crate::units::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerState {
     entries: BTreeMap<PartitionId, Arc<Entry>>,
+    /// Those that wait, in the order of the line. It follows from the entries, as do the tickets.
+    line: BTreeMap<Place, Arc<Entry>>,
+    /// The tickets of all entries, in order.
+    tickets: BTreeSet<(u64, PartitionId)>,
+}
+
+/// A place in the line: higher priority first, then the lower ticket; the id only decides where a damaged ledger has a
+/// ticket twice.
+type Place = (Reverse<i32>, u64, PartitionId);
+
+fn place_of(entry: &Entry) -> Place {
+    (Reverse(entry.priority), entry.ticket, entry.id.clone())
 }
 
 impl LedgerState {
     /// The state of these entries.
     #[must_use]
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
-        Self {
-            entries: entries
-                .into_iter()
-                .map(|entry| (entry.id.clone(), Arc::new(entry)))
-                .collect(),
+        let mut state = Self::default();
+        for entry in entries {
+            state.put(Arc::new(entry));
         }
+        state
     }
 
     /// The entry of `id`.
@@ -83,24 +95,47 @@ impl LedgerState {
     /// Takes over a change that was or will be committed.
     pub fn apply(&mut self, change: &Change) {
         match change {
-            Change::Put(entry) => {
-                self.entries.insert(entry.id.clone(), Arc::clone(entry));
-            }
+            Change::Put(entry) => self.put(Arc::clone(entry)),
             Change::Remove(id) => {
-                self.entries.remove(id);
+                if let Some(old) = self.entries.remove(id) {
+                    self.strike(&old);
+                }
             }
         }
+    }
+
+    fn put(&mut self, entry: Arc<Entry>) {
+        self.tickets.insert((entry.ticket, entry.id.clone()));
+        if let Some(old) = self.entries.insert(entry.id.clone(), Arc::clone(&entry)) {
+            if old.ticket != entry.ticket {
+                self.tickets.remove(&(old.ticket, old.id.clone()));
+            }
+            self.line.remove(&place_of(&old));
+        }
+        if matches!(entry.state, EntryState::Waiting { .. }) {
+            self.line.insert(place_of(&entry), entry);
+        }
+    }
+
+    /// Forgets what follows from an entry that is no more.
+    fn strike(&mut self, old: &Entry) {
+        self.tickets.remove(&(old.ticket, old.id.clone()));
+        self.line.remove(&place_of(old));
     }
 
     /// The waiting line, first come first: by priority, then by ticket.
     #[must_use]
     pub fn line(&self) -> Vec<&Entry> {
-        let mut line: Vec<&Entry> = self
-            .entries()
-            .filter(|entry| matches!(entry.state, EntryState::Waiting { .. }))
-            .collect();
-        line.sort_by(|a, b| line_order(a).cmp(&line_order(b)));
-        line
+        self.line.values().map(|entry| &**entry).collect()
+    }
+
+    /// Those of the line who come before `entry`, which may be new to it.
+    fn ahead_of(&self, entry: &Entry) -> impl Iterator<Item = &Entry> {
+        let ahead = self.line.range(..place_of(entry));
+        let id = entry.id.clone();
+        ahead
+            .map(|(_, other)| &**other)
+            .filter(move |other| other.id != id)
     }
 
     /// What everybody in the line is told now, in order.
@@ -127,14 +162,7 @@ impl LedgerState {
 
     /// The ticket of the next who comes: after everybody who is there.
     fn next_ticket(&self) -> u64 {
-        self.entries()
-            .map(|entry| entry.ticket)
-            .max()
-            .map_or(1, |last| last.saturating_add(1))
+        let last = self.tickets.last();
+        last.map_or(1, |(last, _)| last.saturating_add(1))
     }
-}
-
-/// Higher priority first, then the lower ticket; the id only decides where a damaged ledger has a ticket twice.
-fn line_order(entry: &Entry) -> (core::cmp::Reverse<i32>, u64, &PartitionId) {
-    (core::cmp::Reverse(entry.priority), entry.ticket, &entry.id)
 }

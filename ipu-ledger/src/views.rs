@@ -192,14 +192,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         }) = seen.as_mut()
             && listing.partitions().contains_key(id)
         {
-            let mut room = listing.capacity().fork();
-            room.give(id);
-            let others = listing
-                .partitions()
-                .values()
-                .filter(|other| other.id != *id)
-                .cloned();
-            *listing = Arc::new(Listing::new(others, room));
+            *listing = Arc::new(listing.without(id));
         }
     }
 

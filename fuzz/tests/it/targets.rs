@@ -75,6 +75,7 @@ targets! {
     sim_grpc: 100,
     sim_rest: 100,
     sim_state: 300,
+    swf: 500,
     topology: 200,
 }
 

@@ -8,7 +8,7 @@ use crate::ledger::LedgerState;
 use crate::ledger::capacity::World;
 use crate::ledger::entry::{Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
 use crate::ledger::illegal::{Illegal, check_attempt, check_owner};
-use crate::ledger::line::{LineRules, Verdict, Walk};
+use crate::ledger::line::{LineRules, Verdict, Walk, may_take_over};
 use crate::ledger::moves::{Admission, CallWindow, Step, changed};
 
 impl LedgerState {
@@ -50,7 +50,7 @@ impl LedgerState {
         if let Some(step) = take_over_found(&entry, request, world, window)? {
             return Ok(step);
         }
-        if self.line().len() >= rules.length_limit {
+        if self.line.len() >= rules.length_limit {
             return Err(Illegal::LineFull {
                 limit: rules.length_limit,
             });
@@ -111,11 +111,8 @@ impl LedgerState {
         rules: &LineRules,
         window: CallWindow,
     ) -> Step<Admission> {
-        let mut line = self.line();
-        line.retain(|other| other.id != entry.id);
-        let at = line.partition_point(|other| super::line_order(other) < super::line_order(&entry));
         let mut walk = Walk::new(self, world, rules, window.now);
-        for ahead in &line[..at] {
+        for ahead in self.ahead_of(&entry) {
             let _ = walk.step(ahead);
         }
         match walk.step(&entry) {
@@ -162,7 +159,7 @@ fn take_over_found(
     let Some((controller, partition)) = world.find(&request.id) else {
         return Ok(None);
     };
-    if !request.is_derived() || !entry.matches(&partition.spec) {
+    if !may_take_over(entry, partition) {
         return Err(Illegal::Foreign {
             id: request.id.clone(),
             controller: controller.clone(),

@@ -2,11 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::digest::sha256;
 use crate::ids::{ControllerName, PartitionId};
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
@@ -96,35 +94,45 @@ impl Capacity for Unbounded {
 
 /// What a controller listed at one moment.
 pub struct Listing {
-    partitions: BTreeMap<PartitionId, Partition>,
+    partitions: BTreeMap<PartitionId, Arc<Partition>>,
     capacity: Box<dyn Capacity>,
-    fingerprint: u64,
+    /// The digests of all ids, combined so that their order does not matter and each can be taken out again.
+    ids: u64,
 }
 
 impl Listing {
     /// A listing of `partitions`, all of which have their place in `capacity` already.
     #[must_use]
     pub fn new(partitions: impl IntoIterator<Item = Partition>, capacity: Box<dyn Capacity>) -> Self {
-        let partitions: BTreeMap<_, _> = partitions.into_iter().map(|p| (p.id.clone(), p)).collect();
-        let mut text = String::new();
-        for partition in partitions.values() {
-            text.push_str(partition.id.as_str());
-            text.push('\n');
-        }
-        let digest = sha256(text.as_bytes());
-        let fingerprint = digest[..8].iter().fold(u64::from(capacity.free()), |sum, byte| {
-            sum.rotate_left(8) ^ u64::from(*byte)
-        });
+        let partitions: BTreeMap<_, _> = partitions
+            .into_iter()
+            .map(|p| (p.id.clone(), Arc::new(p)))
+            .collect();
+        let ids = partitions.keys().fold(0, |ids, id| ids ^ digest(id));
         Self {
             partitions,
             capacity,
-            fingerprint,
+            ids,
+        }
+    }
+
+    /// The same listing without the partition `id`, which has gone since.
+    #[must_use]
+    pub fn without(&self, id: &PartitionId) -> Self {
+        let mut partitions = self.partitions.clone();
+        let mut capacity = self.capacity.fork();
+        let gone = partitions.remove(id).is_some();
+        capacity.give(id);
+        Self {
+            partitions,
+            capacity,
+            ids: if gone { self.ids ^ digest(id) } else { self.ids },
         }
     }
 
     /// The partitions by id.
     #[must_use]
-    pub const fn partitions(&self) -> &BTreeMap<PartitionId, Partition> {
+    pub const fn partitions(&self) -> &BTreeMap<PartitionId, Arc<Partition>> {
         &self.partitions
     }
 
@@ -136,9 +144,22 @@ impl Listing {
 
     /// A number that changes when partitions come or go, or IPUs become free or excluded.
     #[must_use]
-    pub const fn fingerprint(&self) -> u64 {
-        self.fingerprint
+    pub fn fingerprint(&self) -> u64 {
+        self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD)
     }
+}
+
+/// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all bits.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// FNV-1a over an id, and then mixed so that the digests of similar ids do not cancel out when they are combined.
+fn digest(id: &PartitionId) -> u64 {
+    let bytes = id.as_str().bytes();
+    let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (sum ^ sum >> 32).wrapping_mul(ODD);
+    mixed ^ mixed >> 29
 }
 
 /// Whether a controller gets new partitions.
@@ -189,7 +210,7 @@ impl World {
     pub fn find(&self, id: &PartitionId) -> Option<(&ControllerName, &Partition)> {
         self.controllers.iter().find_map(|view| {
             let listing = view.listing.as_ref().ok()?;
-            Some((&view.name, listing.partitions.get(id)?))
+            Some((&view.name, &**listing.partitions.get(id)?))
         })
     }
 

@@ -20,7 +20,7 @@ use crate::ledger::earliest::Horizon;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
 use crate::ledger::overlay::{Overlay, REFUSED, allows, overlays};
 use crate::ledger::quota::{QuotaUse, Quotas};
-use crate::partition::IpuPlace;
+use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
 use crate::units::{IpuCount, Timestamp};
 
@@ -131,7 +131,7 @@ pub(crate) struct Walk<'a> {
     world: &'a World,
     rules: &'a LineRules,
     now: Timestamp,
-    overlays: Vec<Overlay>,
+    overlays: Vec<Overlay<'a>>,
     quotas: QuotaUse<'a>,
     /// Those who may not be passed any more.
     barriers: Vec<&'a Entry>,
@@ -172,6 +172,9 @@ impl<'a> Walk<'a> {
     /// The verdict on the next entry of the line.
     pub(crate) fn step(&mut self, entry: &'a Entry) -> Verdict {
         self.position = self.position.saturating_add(1);
+        if let Some((controller, partition)) = self.world.find(&entry.id) {
+            return self.found(entry, controller, partition);
+        }
         if let Some((reason, holders)) = self.quotas.exceeded_by(entry) {
             return self.stay(entry, Because::Other, reason, holders, None);
         }
@@ -209,6 +212,29 @@ impl<'a> Walk<'a> {
             }
             Err(why) => self.no_room(entry, why),
         }
+    }
+
+    /// The verdict on an entry whose partition a controller has already, such as after an old copy of the ledger was
+    /// restored: its owner takes it over when he asks. It needs no room, and counts for the quotas from now on, so that
+    /// nobody behind uses up what it will be charged.
+    fn found(&mut self, entry: &'a Entry, controller: &ControllerName, partition: &Partition) -> Verdict {
+        if may_take_over(entry, partition) {
+            self.quotas.add(entry);
+            return Verdict::Go {
+                controller: controller.clone(),
+                places: partition.ipus.clone(),
+                placed: PlacedBy::Controller,
+            };
+        }
+        let reason = Reason::new(
+            "ForeignPartition",
+            format!(
+                "controller {controller} has another partition under the id {}",
+                entry.id
+            ),
+        )
+        .with("size", entry.size());
+        self.stay(entry, Because::Other, reason, Vec::new(), None)
     }
 
     /// `entry` goes past those who stay. Whoever would be passed too often by those who go before `entry`'s followers
@@ -265,7 +291,7 @@ impl<'a> Walk<'a> {
         let alone = self.overlays.iter().find(|overlay| {
             let refused =
                 |(name, reason): &(ControllerName, Reason)| *name == overlay.name && reason.code == REFUSED;
-            !why.iter().any(refused) && overlay.would_fit(entry, [&overlay.going])
+            !why.iter().any(refused) && overlay.would_fit_first(entry)
         });
         if let Some(overlay) = alone {
             let ahead: Vec<_> = self
@@ -423,6 +449,16 @@ impl<'a> Walk<'a> {
 pub(crate) const TOO_LARGE: &str = "TooLarge";
 const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
 pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
+
+/// Whether the owner of `entry` may have `partition`, which a controller has under its id: only if the id follows from the
+/// owner and what is there is what he asks for.
+pub(crate) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
+    let derived = entry
+        .owner
+        .as_ref()
+        .is_some_and(|owner| owner.job.partition_id(entry.instance) == entry.id);
+    derived && entry.matches(&partition.spec)
+}
 
 fn held_back(entry: &Entry, message: &str) -> Reason {
     Reason::new("HeldBackForEarlier", message).with("size", entry.size())

@@ -17,14 +17,14 @@ use crate::units::Timestamp;
 pub(crate) const REFUSED: &str = "ControllerRefused";
 
 /// One controller's room during a walk.
-pub(crate) struct Overlay {
+pub(crate) struct Overlay<'a> {
     pub(crate) name: ControllerName,
     /// With the holders and with those of the line who go.
     pub(crate) now: Box<dyn Capacity>,
     /// Those of the line who go.
     pub(crate) going: Vec<PartitionId>,
-    /// The holders whom the ledger knows and who may end.
-    ending: Vec<PartitionId>,
+    /// The holders whom the ledger knows.
+    holders: Vec<&'a Entry>,
     fingerprint: u64,
     /// Whether the controller has lost a partition that somebody may still be using.
     pub(crate) lost_some: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Overlay {
     pub(crate) refusals: Vec<Entry>,
 }
 
-impl Overlay {
+impl Overlay<'_> {
     /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
     pub(crate) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
         let of = |waiting: &Entry| match &waiting.state {
@@ -58,24 +58,32 @@ impl Overlay {
         ))
     }
 
+    /// Whether `entry` would fit here without those of the line who go; not, if nobody does.
+    pub(crate) fn would_fit_first(&self, entry: &Entry) -> bool {
+        self.would_fit(entry, self.going.iter())
+    }
+
     /// Whether `entry` would fit here without those of `without`; not, if those are none.
-    pub(crate) fn would_fit<const N: usize>(&self, entry: &Entry, without: [&Vec<PartitionId>; N]) -> bool {
-        if !allows(entry, &self.name) || without.iter().all(|ids| ids.is_empty()) {
+    fn would_fit<'i>(&self, entry: &Entry, without: impl Iterator<Item = &'i PartitionId>) -> bool {
+        let mut without = without.peekable();
+        if !allows(entry, &self.name) || without.peek().is_none() {
             return false;
         }
         let mut room = self.now.fork();
-        without.into_iter().flatten().for_each(|id| room.give(id));
+        without.for_each(|id| room.give(id));
         room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
     /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever.
     pub(crate) fn can_help(&self, entry: &Entry) -> bool {
-        self.would_fit(entry, [&self.going, &self.ending])
+        let may_end = |holder: &&&Entry| !matches!(holder.state, EntryState::Quarantined);
+        let ending = self.holders.iter().filter(may_end).map(|holder| &holder.id);
+        self.would_fit(entry, self.going.iter().chain(ending))
     }
 }
 
 /// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
-pub(crate) fn overlays(state: &LedgerState, world: &World) -> Vec<Overlay> {
+pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
     for entry in state.entries().filter(|entry| entry.state.holds()) {
         if let Some(controller) = &entry.controller {
@@ -90,31 +98,25 @@ pub(crate) fn overlays(state: &LedgerState, world: &World) -> Vec<Overlay> {
         let mut room = listing.capacity().fork();
         let mut lost_some = false;
         let holders = held.remove(&view.name).unwrap_or_default();
-        let ending = holders
-            .iter()
-            .filter(|entry| !matches!(entry.state, EntryState::Quarantined))
-            .map(|entry| entry.id.clone())
-            .collect();
         // Those whose places are known first, so that the others are not put there.
+        let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
         let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
-            holders.into_iter().partition(|entry| !entry.places.is_empty());
+            unlisted.copied().partition(|entry| !entry.places.is_empty());
         for entry in known.into_iter().chain(unknown) {
-            if !room.has(&entry.id) {
-                lost_some |= matches!(
-                    entry.state,
-                    EntryState::Active | EntryState::Orphaned | EntryState::Failed { .. }
-                );
-                if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
-                    // What the ledger believes of the place is out of date; any place counts then.
-                    let _ = room.take(&entry.id, &entry.spec, &[]);
-                }
+            lost_some |= matches!(
+                entry.state,
+                EntryState::Active | EntryState::Orphaned | EntryState::Failed { .. }
+            );
+            if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+                // What the ledger believes of the place is out of date; any place counts then.
+                let _ = room.take(&entry.id, &entry.spec, &[]);
             }
         }
         overlays.push(Overlay {
             name: view.name.clone(),
             now: room,
             going: Vec::new(),
-            ending,
+            holders,
             fingerprint: listing.fingerprint(),
             lost_some,
             refusals: Vec::new(),

@@ -373,6 +373,60 @@ fn an_exceeded_quota_is_named_and_does_not_hold_others_back() {
 }
 
 #[test]
+fn whoever_waits_and_has_a_partition_at_a_controller_already_keeps_his_share_of_the_quota() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let quota = Quota {
+        max_ipus: Some(4),
+        max_partitions: None,
+    };
+    let subject = QuotaSubject::Namespace(Namespace::new("ns").unwrap());
+    bench.rules.quotas.insert(subject, quota);
+    let (first, second) = (request("ns", "first", 4), request("ns", "second", 4));
+    let foreign = "slurm_1".parse().unwrap();
+    let whole = PlacementRequest::of_size(16.try_into().unwrap());
+    let Placement::Fits(block) = place(&bench.inventory, &whole, &FirstFit) else {
+        panic!("it is empty")
+    };
+    bench.inventory.occupy(foreign, block).unwrap();
+    bench.waiting(&first);
+    bench.inventory.vacate(&"slurm_1".parse().unwrap()).unwrap();
+    // An old copy of the ledger was restored, or a call came late.
+    let wanted = PlacementRequest::of_size(first.spec.size);
+    let Placement::Fits(block) = place(&bench.inventory, &wanted, &FirstFit) else {
+        panic!("it is empty")
+    };
+    bench.inventory.occupy(first.id.clone(), block).unwrap();
+    let waiting = bench.waiting(&second);
+    assert_eq!(&*waiting.reason.code, "QuotaExceeded");
+    assert!(matches!(bench.drive(&first), Admission::Drive(_)));
+}
+
+#[test]
+fn whoever_waits_for_an_id_that_is_somebody_elses_at_a_controller_holds_nobody_back() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let mut foreign = request("ns", "whole", 16);
+    foreign.id = "p64".parse().unwrap();
+    let one = request("ns", "one", 1);
+    bench.drive(&one);
+    bench.waiting(&foreign);
+    bench.release(&one);
+    let eight = PlacementRequest::of_size(8.try_into().unwrap());
+    let Placement::Fits(block) = place(&bench.inventory, &eight, &FirstFit) else {
+        panic!("it is empty")
+    };
+    bench.inventory.occupy(foreign.id.clone(), block).unwrap();
+    for number in 0..=2 * LIMIT {
+        let small = request("ns", &format!("small{number}"), 1);
+        assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
+    }
+    let line = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
+    let [(_, Verdict::Stay(waiting))] = &line[..] else {
+        panic!("{line:?}")
+    };
+    assert_eq!(&*waiting.reason.code, "ForeignPartition");
+}
+
+#[test]
 fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
     let mut bench = Bench::new(&Topology::pod16());
     let (first, second) = (request("ns", "first", 4), request("ns", "second", 4));

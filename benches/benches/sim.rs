@@ -1,0 +1,39 @@
+//! What one simulated life of a small world takes: schedulers, ledgers, controllers and jobs with faults, from the seed to
+//! the end of everybody.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use ipu_testkit::{SimOptions, simulate};
+
+/// How many seeds one run takes: worlds differ much in size.
+const SEEDS: u64 = 64;
+
+fn lives(criterion: &mut Criterion) {
+    let options = SimOptions::default();
+    let jobs: u64 = (0..SEEDS)
+        .map(|seed| {
+            simulate(seed, &options)
+                .expect("a world in which nothing breaks")
+                .jobs
+        })
+        .sum();
+    let mut group = criterion.benchmark_group("simulated");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(jobs));
+    group.bench_function("job life", |bencher| {
+        bencher.iter(|| {
+            for seed in 0..SEEDS {
+                black_box(simulate(black_box(seed), &options).expect("the same as before"));
+            }
+        });
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = ipu_bench::short();
+    targets = lives
+}
+criterion_main!(benches);
