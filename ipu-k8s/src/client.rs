@@ -4,6 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use kube::{Client, Config};
+
+/// A client that never repeats a call: whoever calls knows whether that is safe, and how long it may take.
+pub(crate) fn connect(mut config: Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
 /// Why a call came to nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -13,6 +21,7 @@ pub(crate) enum Failure {
     Timeout(Duration),
 }
 
+#[cfg(feature = "store")]
 impl Failure {
     /// The HTTP status that the API server answered, if it answered.
     pub(crate) fn code(&self) -> Option<u16> {

@@ -35,7 +35,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::client::{Failure, bounded};
+use crate::client::{Failure, bounded, connect};
 use content::{Content, Full, Unreadable, annotation};
 use revision::{At, LAYOUT, WRITE, Words};
 
@@ -119,9 +119,8 @@ impl ConfigMapStore {
     /// # Errors
     ///
     /// [`StoreError::Unavailable`] if `config` makes no client, such as by a key that cannot be read.
-    pub fn new(mut config: Config, options: ConfigMapOptions) -> Result<Self, StoreError> {
-        config.default_retry = false;
-        let client = Client::try_from(config).map_err(|error| StoreError::Unavailable {
+    pub fn new(config: Config, options: ConfigMapOptions) -> Result<Self, StoreError> {
+        let client = connect(config).map_err(|error| StoreError::Unavailable {
             step: "open",
             detail: error.to_string(),
         })?;

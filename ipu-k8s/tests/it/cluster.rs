@@ -1,10 +1,15 @@
 //! Tests against a real API server on a real etcd.
 
+mod alive;
 mod competing;
 mod conformance;
 mod disasters;
 mod ledgers;
+mod lists;
 mod size;
+mod tokens;
+
+use std::path::Path;
 
 use ipu_k8s::kube::Config;
 use ipu_k8s::kube::config::{KubeConfigOptions, Kubeconfig};
@@ -13,7 +18,12 @@ use ipu_test_cluster::Cluster;
 
 /// How an administrator calls the API server of `cluster`.
 pub(crate) async fn config(cluster: &Cluster) -> Config {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    config_of(&cluster.kubeconfig()).await
+}
+
+/// What a file for `KUBECONFIG` says.
+pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap()

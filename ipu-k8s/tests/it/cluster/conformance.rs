@@ -7,7 +7,7 @@ use ipu_test_cluster::shared;
 use ipu_testkit::ledger_store_suite;
 
 use super::ledgers::{entry, id, put};
-use super::{config, options, store};
+use super::{config, config_of, options, store};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_in_a_config_map_keeps_the_contract_of_a_store() {
@@ -179,10 +179,7 @@ async fn whoever_may_not_read_is_told_what_the_api_server_says() {
     let Some(cluster) = shared("whoever_may_not_read_is_told_what_the_api_server_says") else {
         return;
     };
-    let nobody = ipu_k8s::kube::config::Kubeconfig::read_from(cluster.user("nobody", &[]).unwrap()).unwrap();
-    let config = ipu_k8s::kube::Config::from_custom_kubeconfig(nobody, &Default::default())
-        .await
-        .unwrap();
+    let config = config_of(&cluster.user("nobody", &[]).unwrap()).await;
     let store = ConfigMapStore::new(config, options("secret")).unwrap();
     let error = store.load(None).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");

@@ -1,0 +1,106 @@
+//! Whether the IPUJobs that hold partitions are there.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{JobKey, Life};
+use ipu_ledger::{Entry, Liveness};
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+
+use crate::client::{Failure, bounded, connect};
+
+/// The kind of owner that this asks about.
+const KIND: &str = "IPUJob";
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` `ipujobs` of group
+/// `graphcore.ai`.
+///
+/// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one:
+/// it keeps an IPUJob whose workers are to end first (a finalizer). Everything else is [`Life::Unknown`]: an API server
+/// that does not answer or does not let us look, a cluster without IPUJobs, owners of other kinds.
+pub struct IpuJobLiveness {
+    client: Client,
+    resource: ApiResource,
+}
+
+impl std::fmt::Debug for IpuJobLiveness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IpuJobLiveness").finish_non_exhaustive()
+    }
+}
+
+impl IpuJobLiveness {
+    /// Asks the API server of `config`. Calls nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// If `config` makes no client.
+    pub fn new(config: Config) -> Result<Self, kube::Error> {
+        let client = connect(config)?;
+        let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", KIND);
+        Ok(Self {
+            client,
+            resource: ApiResource::from_gvk_with_plural(&kind, "ipujobs"),
+        })
+    }
+
+    async fn life(&self, job: &JobKey) -> Life {
+        let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
+        if !is_object_name(namespace) || !is_object_name(name) {
+            // No IPUJob can be called so: the entry came from elsewhere, and nothing of it is to be asked here.
+            return Life::Unknown;
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
+        match bounded(PATIENCE, api.get_metadata(name)).await {
+            Ok(found) => match found.metadata.uid {
+                Some(uid) if uid == job.uid.as_str() => Life::Live,
+                Some(_) => Life::Dead,
+                None => Life::Unknown,
+            },
+            Err(failure) if is_absent(&failure, name) => Life::Dead,
+            Err(failure) => {
+                tracing::debug!(%job, %failure, "whether an IPUJob lives is not known");
+                Life::Unknown
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Liveness for IpuJobLiveness {
+    async fn life_of(&self, entry: &Entry) -> Life {
+        match &entry.owner {
+            Some(owner) if owner.kind == KIND => self.life(&owner.job).await,
+            _ => Life::Unknown,
+        }
+    }
+}
+
+/// Whether the API server says that it knows IPUJobs and that none is called so. Where it does not know IPUJobs at all, its
+/// answer names none.
+fn is_absent(failure: &Failure, name: &str) -> bool {
+    let Failure::Call(error) = failure else {
+        return false;
+    };
+    let kube::Error::Api(status) = &**error else {
+        return false;
+    };
+    let named = status.details.as_ref().is_some_and(|details| {
+        details.name == name && details.kind == "ipujobs" && details.group == "graphcore.ai"
+    });
+    status.code == 404 && status.reason == "NotFound" && named
+}
+
+/// Whether an object of Kubernetes may be called so. Anything else would make another address of it.
+fn is_object_name(text: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 253
+        && text.starts_with(alphanumeric)
+        && text.ends_with(alphanumeric)
+        && text.chars().all(|c| alphanumeric(c) || matches!(c, '-' | '.'))
+}

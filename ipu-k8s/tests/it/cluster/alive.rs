@@ -1,0 +1,110 @@
+//! IPUJobs that own partitions, alive and gone.
+
+use ipu_core::{JobKey, Life};
+use ipu_k8s::liveness::IpuJobLiveness;
+use ipu_ledger::{Entry, Liveness};
+use ipu_test_cluster::{Cluster, private};
+
+use super::ledgers::entry;
+use super::{config, config_of};
+
+/// As little of the resource as an API server wants to know.
+const RESOURCE: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ipujobs.graphcore.ai}
+spec:
+  group: graphcore.ai
+  scope: Namespaced
+  names: {kind: IPUJob, plural: ipujobs, singular: ipujob}
+  versions:
+    - name: v1alpha1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+const JOB: &str =
+    "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: mnist, namespace: default}}";
+
+/// An entry of the IPUJob `name` with this uid.
+fn owned(name: &str, uid: &str) -> Entry {
+    let mut entry = entry("any");
+    let owner = entry.owner.as_mut().unwrap();
+    owner.job = JobKey::new("default", name, uid).unwrap();
+    entry
+}
+
+fn apply(cluster: &Cluster, text: &str) {
+    let file = cluster.directory().join("applied.yaml");
+    std::fs::write(&file, text).unwrap();
+    cluster
+        .kubectl(&["apply", "-f", &file.display().to_string()])
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one() {
+    let name = "an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one";
+    let Some(mut cluster) = private(name) else {
+        return;
+    };
+    let alive = IpuJobLiveness::new(config(&cluster).await).unwrap();
+    assert_eq!(
+        alive.life_of(&owned("mnist", "u1")).await,
+        Life::Unknown,
+        "no such resource"
+    );
+
+    apply(&cluster, RESOURCE);
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "crd/ipujobs.graphcore.ai",
+            "--timeout=60s",
+        ])
+        .unwrap();
+    apply(&cluster, JOB);
+    let uid = cluster
+        .kubectl(&["get", "ipujob", "mnist", "-o", "jsonpath={.metadata.uid}"])
+        .unwrap();
+    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, Life::Live);
+    assert_eq!(
+        alive.life_of(&owned("mnist", "u1")).await,
+        Life::Dead,
+        "another of the name"
+    );
+    assert_eq!(
+        alive.life_of(&owned("gone", "u1")).await,
+        Life::Dead,
+        "none of the name"
+    );
+
+    let mut of_slurm = owned("gone", "u1");
+    of_slurm.owner.as_mut().unwrap().kind = "SlurmJob".into();
+    let mut of_nobody = owned("gone", "u1");
+    of_nobody.owner = None;
+    for entry in [of_slurm, of_nobody] {
+        assert_eq!(alive.life_of(&entry).await, Life::Unknown, "{:?}", entry.owner);
+    }
+    // Names that would make another address.
+    for odd in ["mnist?x", "..", "mnist%2f", "Mnist", "-mnist", "mnist#"] {
+        assert_eq!(alive.life_of(&owned(odd, "u1")).await, Life::Unknown, "{odd}");
+    }
+    let powerless = IpuJobLiveness::new(config_of(&cluster.user("nobody", &[]).unwrap()).await).unwrap();
+    assert_eq!(
+        powerless.life_of(&owned("gone", "u1")).await,
+        Life::Unknown,
+        "forbidden"
+    );
+
+    cluster.kubectl(&["delete", "ipujob", "mnist"]).unwrap();
+    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, Life::Dead, "deleted");
+    cluster.kill_apiserver();
+    assert_eq!(
+        alive.life_of(&owned("mnist", &uid)).await,
+        Life::Unknown,
+        "no answer"
+    );
+}
