@@ -30,6 +30,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use ipu_core::{Change, FormatError};
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Config};
@@ -196,10 +197,12 @@ impl ConfigMapStore {
         }
         let known = self.known().clone();
         let known = known.as_ref().map(|known| &known.content);
-        let content = Content::read(found.data.unwrap_or_default(), known).map_err(|error| match error {
-            Unreadable::Format(format) => format.into(),
-            Unreadable::Damaged { key, detail } => self.corrupt(format!("key {key}: {detail}")),
-        })?;
+        let mut content =
+            Content::read(found.data.unwrap_or_default(), known).map_err(|error| match error {
+                Unreadable::Format(format) => format.into(),
+                Unreadable::Damaged { key, detail } => self.corrupt(format!("key {key}: {detail}")),
+            })?;
+        content.tracked = found.metadata.managed_fields.is_some();
         let highest = self.highest.fetch_max(at.number(), Ordering::Relaxed);
         if at.number() < highest {
             tracing::warn!(
@@ -232,6 +235,8 @@ impl ConfigMapStore {
                     ]
                     .into(),
                 ),
+                // Nobody is to be recorded as the writer of a key, which would take as much room as the entries do.
+                managed_fields: Some(vec![ManagedFieldsEntry::default()]),
                 ..ObjectMeta::default()
             },
             ..ConfigMap::default()
@@ -280,7 +285,7 @@ impl ConfigMapStore {
     async fn patch(&self, patch: &Value) -> Result<ObjectMeta, Failure> {
         let (namespace, name) = (&self.options.namespace, &self.options.name);
         let request = Request::patch(format!(
-            "/api/v1/namespaces/{namespace}/configmaps/{name}?fieldManager=ipu-ledger"
+            "/api/v1/namespaces/{namespace}/configmaps/{name}?fieldManager=ipu-ledger&fieldValidation=Ignore"
         ))
         .header(CONTENT_TYPE, "application/json-patch+json")
         .header(ACCEPT, METADATA_ONLY)

@@ -211,6 +211,7 @@ fn unpack_places(places: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use ipu_core::FormatError;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -273,5 +274,43 @@ mod tests {
             assert!(matches!(error, DecodeError::Damaged(_)), "{damaged}: {error}");
         }
         assert_eq!(unpack_places(&json!("0:0-18446744073709551615")), None);
+    }
+
+    /// Values that look like those of an entry, with damage.
+    fn field() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<u64>().prop_map(Value::from),
+            any::<i8>().prop_map(Value::from),
+            "[a-z0-9:,-]{0,12}".prop_map(Value::from),
+            proptest::collection::vec("[a-zA-Z/]{0,4}", 0..6).prop_map(Value::from),
+            Just(json!({"is": "intent", "operation": "create", "fence": 7})),
+            Just(json!({"size": 4})),
+            Just(Value::Null),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_stored_is_read_or_refused(text in ".{0,60}", values in proptest::collection::vec(field(), 20)) {
+            let _ = expand(&id(), &text);
+            let names = NAMES.map(|(_, short)| short).into_iter().chain([HELD_FOR, "v", "id", "is"]);
+            let mut fields: Map<String, Value> = names.map(String::from).zip(values).collect();
+            let _ = expand(&id(), &Value::from(fields.clone()).to_string());
+            fields.insert(VERSION.into(), 1.into());
+            if let Ok(entry) = expand(&id(), &Value::from(fields).to_string()) {
+                prop_assert_eq!(expand(&id(), &compact(&entry)).unwrap(), entry);
+            }
+        }
+
+        #[test]
+        fn an_entry_with_damage_in_one_field_is_read_or_refused(which in 0_usize..9, value in field()) {
+            let whole: Map<String, Value> = serde_json::from_str(&compact(&decode(STORED).unwrap())).unwrap();
+            let name = whole.keys().nth(which).unwrap().clone();
+            let mut damaged = whole;
+            damaged.insert(name, value);
+            if let Ok(entry) = expand(&id(), &Value::from(damaged).to_string()) {
+                prop_assert_eq!(expand(&id(), &compact(&entry)).unwrap(), entry);
+            }
+        }
     }
 }

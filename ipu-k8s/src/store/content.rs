@@ -28,6 +28,8 @@ struct Kept {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     kept: BTreeMap<Arc<str>, Kept>,
+    /// Whether the API server records who wrote which key. It does only after somebody made it do so.
+    pub(super) tracked: bool,
 }
 
 /// Why `data` is not a ledger.
@@ -67,7 +69,7 @@ impl Content {
             let text = text.into();
             kept.insert(key.into(), Kept { text, entry });
         }
-        Ok(Self { kept })
+        Ok(Self { kept, tracked: false })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -84,9 +86,11 @@ impl Content {
             // The API server refuses the patch unless this is the version still.
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": at.version}),
             json!({"op": "replace", "path": annotation(WRITE), "value": word}),
-            // Who wrote which key would take as much room as the entries do.
-            json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]}),
         ];
+        if self.tracked {
+            // It would take as much room as the entries do.
+            patch.push(json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]}));
+        }
         if self.kept.is_empty() {
             // An empty map is not there at all.
             let all: BTreeMap<&str, &str> = content
@@ -113,6 +117,7 @@ impl Content {
 
     fn after(&self, changes: &[Change]) -> Self {
         let mut content = self.clone();
+        content.tracked = false;
         for change in changes {
             match change {
                 Change::Put(entry) => content.kept.insert(
