@@ -1,13 +1,16 @@
 //! Whether the IPUJobs that hold partitions are there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{JobKey, Life};
 use ipu_ledger::{Entry, Liveness};
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::client::{Failure, bounded, connect};
 
@@ -17,8 +20,15 @@ const KIND: &str = "IPUJob";
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How old a list of all IPUJobs may be for an owner to be taken for live by it. It saves a question for each of the owners
+/// that a repair looks at; whoever is not in it is asked about by name.
+const LIST_AGE: Duration = Duration::from_secs(5);
+
+/// How many IPUJobs are listed; of more the others are asked about one by one.
+const LIST_MOST: u32 = 10_000;
+
 /// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` `ipujobs` of group
-/// `graphcore.ai`.
+/// `graphcore.ai`, and better may `list` them too.
 ///
 /// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one:
 /// it keeps an IPUJob whose workers are to end first (a finalizer). Everything else is [`Life::Unknown`]: an API server
@@ -26,6 +36,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct IpuJobLiveness {
     client: Client,
     resource: ApiResource,
+    listed: Mutex<Option<Listed>>,
+}
+
+/// The uids of IPUJobs that were there lately.
+struct Listed {
+    uids: BTreeSet<String>,
+    at: Instant,
 }
 
 impl std::fmt::Debug for IpuJobLiveness {
@@ -46,7 +63,27 @@ impl IpuJobLiveness {
         Ok(Self {
             client,
             resource: ApiResource::from_gvk_with_plural(&kind, "ipujobs"),
+            listed: Mutex::new(None),
         })
+    }
+
+    /// Whether an IPUJob with this uid was there some seconds ago. Not knowing is no.
+    async fn was_listed(&self, uid: &str) -> bool {
+        let mut listed = self.listed.lock().await;
+        match &*listed {
+            Some(listed) if listed.at.elapsed() < LIST_AGE => {}
+            _ => {
+                let at = Instant::now();
+                let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
+                // From the API server's memory: somewhat old will do.
+                let params = ListParams::default().limit(LIST_MOST).match_any();
+                let found = bounded(PATIENCE, api.list_metadata(&params)).await;
+                let jobs = found.map(|found| found.items).unwrap_or_default();
+                let uids = jobs.into_iter().filter_map(|job| job.metadata.uid).collect();
+                *listed = Some(Listed { uids, at });
+            }
+        }
+        listed.as_ref().is_some_and(|listed| listed.uids.contains(uid))
     }
 
     async fn life(&self, job: &JobKey) -> Life {
@@ -54,6 +91,9 @@ impl IpuJobLiveness {
         if !is_object_name(namespace) || !is_object_name(name) {
             // No IPUJob can be called so: the entry came from elsewhere, and nothing of it is to be asked here.
             return Life::Unknown;
+        }
+        if self.was_listed(job.uid.as_str()).await {
+            return Life::Live;
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
         match bounded(PATIENCE, api.get_metadata(name)).await {

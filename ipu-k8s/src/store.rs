@@ -18,6 +18,7 @@
 
 mod codec;
 mod content;
+mod pace;
 mod revision;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use async_trait::async_trait;
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use ipu_core::{Change, FormatError};
-use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
+use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, Turn};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -38,6 +39,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Failure, bounded, connect};
 use content::{Content, Full, Unreadable, annotation};
+use pace::Pace;
 use revision::{At, LAYOUT, WRITE, Words};
 
 /// The name of the ConfigMap unless another is chosen, as documented (seed 000 table 6.1).
@@ -93,6 +95,7 @@ pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,
     words: Words,
+    pace: Pace,
     known: Mutex<Option<Known>>,
     /// The highest version that was seen: it never goes down, unless etcd was restored.
     highest: AtomicU64,
@@ -129,6 +132,7 @@ impl ConfigMapStore {
             client,
             options,
             words: Words::new(),
+            pace: Pace::new(),
             known: Mutex::new(None),
             highest: AtomicU64::new(0),
         })
@@ -361,6 +365,7 @@ impl LedgerStore for ConfigMapStore {
         let write = content
             .write(&at, &self.words.next(), changes, self.options.most_bytes)
             .map_err(|Full(detail)| StoreError::Full { detail })?;
+        self.pace.count(write.content.size());
         let metadata = match self.patch(&write.patch).await {
             Ok(metadata) => metadata,
             Err(failure) => return Err(self.refused(failure, &at, basis).await),
@@ -375,5 +380,20 @@ impl LedgerStore for ConfigMapStore {
             content: write.content,
         });
         Ok(revision)
+    }
+
+    /// Processes need no turns: of two that write at the same time one looks again. Whoever writes much has to wait for etcd
+    /// to keep up, and here those who wait share the next write.
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        let wait = self.pace.wait();
+        if !wait.is_zero() {
+            tracing::debug!(
+                ?wait,
+                what = self.what(),
+                "the ledger is written faster than etcd can forget it"
+            );
+            tokio::time::sleep(wait).await;
+        }
+        Ok(Turn::default())
     }
 }

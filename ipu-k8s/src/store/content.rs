@@ -163,6 +163,14 @@ impl Content {
         Ok(())
     }
 
+    /// What etcd keeps of one version, roughly.
+    pub(super) fn size(&self) -> usize {
+        self.kept
+            .iter()
+            .map(|(key, kept)| key.len() + kept.text.len())
+            .sum()
+    }
+
     /// What the API server counts: the values.
     fn bytes(&self) -> usize {
         self.kept.values().map(|kept| kept.text.len()).sum()
