@@ -232,6 +232,11 @@ impl fmt::Display for JobKey {
 }
 
 impl PartitionId {
+    /// The id of a partition that is only thought of: with a blank in it, which no real one has.
+    pub(crate) fn hypothetical(number: usize) -> Self {
+        Self(format!("what if {number}").into())
+    }
+
     /// Whether the id has the form that [`JobKey::partition_id`] gives: `p-<name>-<instance>-<16 base-32 digits>`.
     /// A partition of that form that no ledger knows may have been ours; any other certainly was not.
     #[must_use]

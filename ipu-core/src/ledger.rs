@@ -27,6 +27,7 @@ pub(crate) mod moves;
 mod overlay;
 pub(crate) mod quota;
 pub(crate) mod space;
+pub(crate) mod what_if;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

@@ -13,10 +13,13 @@ pub(crate) mod make;
 mod remove;
 mod take_over;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ipu_core::{Change, ControllerName, Entry, EntryState, Illegal, LedgerState, PartitionState, Step, lost};
+use ipu_core::{
+    Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, PartitionState, Quotas, Step,
+    lost,
+};
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
 
@@ -34,6 +37,8 @@ pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) commit: Committer<S>,
     pub(crate) book: CallBook,
     pub(crate) options: LedgerOptions,
+    /// The rules of the line: those of the options, with the quotas in force.
+    rules: RwLock<Arc<LineRules>>,
 }
 
 /// The controller of an entry.
@@ -68,8 +73,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             views: Views::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock)),
             book: CallBook::default(),
+            rules: RwLock::new(Arc::new(options.line.clone())),
             options,
         }
+    }
+
+    /// The rules of the line that are in force.
+    pub(crate) fn rules(&self) -> Arc<LineRules> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&rules)
+    }
+
+    pub(crate) fn set_quotas(&self, quotas: Quotas) {
+        let mut rules = self.options.line.clone();
+        rules.quotas = quotas;
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
     pub(crate) fn polls(&self, patience: Duration) -> Polls {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, Life, LinePolicy, Owner,
-    PartitionFacts, PartitionId, PartitionSpec, Reason, Release, Request, Room, Verdict, Waiting, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy,
+    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Verdict,
+    Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -50,6 +51,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         Self {
             driver: Arc::new(Driver::new(pool, store, options)),
         }
+    }
+
+    /// Makes `quotas` those that count from now on, in place of those of the options. What is held already is kept.
+    pub fn set_quotas(&self, quotas: Quotas) {
+        self.driver.set_quotas(quotas);
     }
 
     /// The controllers.
@@ -193,7 +199,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let request = request.clone();
         let decide = move |state: &LedgerState| {
             let options = &driver.options;
-            match state.request(&request, &world, &options.line, options.window()) {
+            match state.request(&request, &world, &driver.rules(), options.window()) {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);
                     let intent = match &step.outcome {
@@ -418,7 +424,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn line(&self) -> Result<Vec<(PartitionId, Verdict)>, LedgerError> {
         let options = &self.driver.options;
         let world = self.driver.views.world(options, Instant::now()).await;
-        let judge = |state: &LedgerState| state.judge_line(&world, &options.line, options.now());
+        let rules = self.driver.rules();
+        let judge = |state: &LedgerState| state.judge_line(&world, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 
@@ -459,6 +466,25 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Errors of the store.
     pub async fn refresh(&self) -> Result<(), LedgerError> {
         Ok(self.driver.commit.read(|_| ()).await?)
+    }
+
+    /// Where partitions of `sizes` would go, side by side, if those of `ended` were gone. Nothing is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn what_if(
+        &self,
+        sizes: &[IpuCount],
+        ended: &[PartitionId],
+    ) -> Result<Vec<WhatIf>, LedgerError> {
+        let world = self
+            .driver
+            .views
+            .world(&self.driver.options, Instant::now())
+            .await;
+        let look = |state: &LedgerState| state.what_if(&world, sizes, ended);
+        Ok(self.driver.commit.read(look).await?)
     }
 
     /// Compares ledger, controllers and owners, and does what follows by rule: adopt, finish, release, drop, quarantine.

@@ -1,6 +1,7 @@
 //! The waiting line and the transitions, by random lives and by cases.
 
 mod attempts;
+mod what_if;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Verdict, Waiting};
+use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
 use ipu_ledger::{Answer, Ledger, LedgerError, Released};
 use ipu_vipu_client::VipuController;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::events::Feed;
+use crate::health::Health;
+use crate::metrics::Metrics;
 use crate::partition::{DeletedDocument, PartitionDocument};
 use crate::problem::Problem;
 use crate::store::AnyStore;
@@ -33,8 +36,11 @@ pub(crate) struct App {
     pub(crate) work: Notify,
     /// Partitions that a request is being worked on for, so that the worker need not.
     driven: Mutex<BTreeMap<PartitionId, u32>>,
-    /// Changes when the proxy is told to stop.
-    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) health: Health,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Tells everything to stop.
+    pub(crate) stop: watch::Sender<bool>,
 }
 
 /// A request that is being worked on; afterwards the worker may go on.
@@ -58,13 +64,22 @@ impl Drop for Driven {
 }
 
 impl App {
-    pub(crate) fn new(ledger: ProxyLedger, stopping: watch::Receiver<bool>) -> Arc<Self> {
+    pub(crate) fn new(ledger: ProxyLedger, metrics: Arc<Metrics>) -> Arc<Self> {
+        let feed = Feed::of(ledger.changes(), now().as_millis());
         Arc::new(Self {
             ledger,
+            feed,
+            metrics,
             work: Notify::new(),
             driven: Mutex::default(),
-            stopping,
+            health: Health::default(),
+            stop: watch::Sender::new(false),
         })
+    }
+
+    /// Changes when the proxy is told to stop.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
     }
 
     fn drive(self: &Arc<Self>, id: &PartitionId) -> Driven {
@@ -230,24 +245,54 @@ impl App {
             },
             Err(_) => work.await.map_err(|_| broken())??,
         };
-        Ok(match answer {
-            Released::Later { detail } => DeletedDocument {
-                id,
-                state: "releasing",
-                detail: Some(detail),
-            },
-            _ => DeletedDocument {
-                id,
-                state: "gone",
-                detail: None,
-            },
-        })
+        Ok(deleted(id, answer))
+    }
+
+    /// Gives back what was found and nobody owns, on somebody's order.
+    pub(crate) async fn delete_quarantined(
+        self: &Arc<Self>,
+        id: PartitionId,
+    ) -> Result<DeletedDocument, Problem> {
+        let (app, released) = (Arc::clone(self), id.clone());
+        let work = tokio::spawn(async move {
+            let _driven = app.drive(&released);
+            app.ledger.release_quarantined(&released).await
+        });
+        Ok(deleted(id, work.await.map_err(|_| broken())??))
+    }
+
+    /// Whether requests can be served now.
+    pub(crate) async fn check_ready(&self) -> Result<(), Problem> {
+        if *self.stop.borrow() {
+            let detail = "the proxy is being stopped";
+            return Err(Problem::new(
+                http::StatusCode::SERVICE_UNAVAILABLE,
+                "Stopping",
+                detail,
+            ));
+        }
+        self.health.check_ready()?;
+        Ok(self.ledger.refresh().await?)
     }
 
     async fn is_releasing(&self, id: &PartitionId) -> Result<bool, Problem> {
         let entry = self.ledger.get(id).await?;
         Ok(entry.is_none_or(|entry| matches!(entry.state, EntryState::Releasing { .. })))
     }
+}
+
+fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
+    let (state, detail) = match released {
+        Released::Later { detail } => ("releasing", Some(detail)),
+        _ => ("gone", None),
+    };
+    DeletedDocument { id, state, detail }
+}
+
+/// The time of day.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(0).plus(since)
 }
 
 /// A task that panicked or was stopped with the process.

@@ -9,12 +9,18 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use ipu_serve::{BoxError, Handle};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tower::ServiceExt as _;
 use warp::filters::BoxedFilter;
 
 use crate::app::App;
-use crate::problem::Problem;
-use crate::{routes, table};
+use crate::auth::{Authenticator, Credentials, Identity};
+use crate::metrics::Metrics;
+use crate::problem::{AGAIN_SOON, Problem};
+use crate::routes;
+use crate::settings::Reading;
+use crate::table::{self, Access, Operation};
 
 /// The largest body of a request: the largest sensible one has a twentieth of it.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
@@ -31,10 +37,21 @@ pub(crate) struct Patience {
     pub(crate) write: Duration,
 }
 
+/// Who is let in.
+pub(crate) struct Guard {
+    pub(crate) authenticator: Arc<dyn Authenticator>,
+    pub(crate) reading: Reading,
+    /// Most requests that are worked on at a time.
+    pub(crate) places: usize,
+}
+
 /// Answers requests, whichever way they come.
 pub struct Front {
     routes: BoxedFilter<(warp::reply::Response,)>,
     patience: Patience,
+    guard: Guard,
+    places: Semaphore,
+    metrics: Arc<Metrics>,
 }
 
 impl std::fmt::Debug for Front {
@@ -44,10 +61,13 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    pub(crate) fn new(app: &Arc<App>, patience: Patience) -> Self {
+    pub(crate) fn new(app: &Arc<App>, patience: Patience, guard: Guard) -> Self {
         Self {
             routes: routes::routes(app),
             patience,
+            places: Semaphore::new(guard.places),
+            guard,
+            metrics: Arc::clone(&app.metrics),
         }
     }
 
@@ -56,20 +76,70 @@ impl Front {
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let answer = match self.admit(request).await {
-            Ok(request) => self.dispatch(request).await,
+        let began = Instant::now();
+        let operation = table::find(request.method(), request.uri().path());
+        let answer = match operation {
+            Ok(operation) => {
+                let answer = self.work_on(operation, request).await;
+                let answer = answer.unwrap_or_else(|problem| routes::refuse(&problem));
+                let status = answer.status().as_u16();
+                self.metrics
+                    .request(operation.method, operation.path, status, began.elapsed());
+                answer
+            }
             Err(problem) => routes::refuse(&problem),
         };
         answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
     }
 
-    /// The request with all of its body, or why it is not let in.
-    async fn admit<B>(&self, request: Request<B>) -> Result<Request<Full<Bytes>>, Problem>
+    async fn work_on<B>(
+        &self,
+        operation: &Operation,
+        mut request: Request<B>,
+    ) -> Result<warp::reply::Response, Problem>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let operation = table::find(request.method(), request.uri().path())?;
-        tracing::trace!(method = operation.method, path = operation.path, access = ?operation.access, "asked");
+        // What tells whether the proxy works is answered also when it has too much to do.
+        let _place = match operation.access {
+            Access::Open => None,
+            Access::Read | Access::Write => Some(self.places.try_acquire().map_err(|_| overloaded())?),
+        };
+        let identity = self.identify(operation.access, &request).await?;
+        let path = request.uri().path().to_owned();
+        request.extensions_mut().insert(identity.clone());
+        let answer = self.dispatch(self.read(request).await?).await;
+        if operation.access == Access::Write {
+            let (who, status) = (identity.name(), answer.status().as_u16());
+            tracing::info!(
+                who,
+                method = operation.method,
+                path,
+                status,
+                "asked to change something"
+            );
+        }
+        Ok(answer)
+    }
+
+    async fn identify<B>(&self, access: Access, request: &Request<B>) -> Result<Identity, Problem> {
+        let free = match access {
+            Access::Open => true,
+            Access::Read => self.guard.reading == Reading::Open,
+            Access::Write => false,
+        };
+        if free {
+            return Ok(Identity::new("anonymous"));
+        }
+        let credentials = Credentials::of(request.headers(), request.extensions().get());
+        Ok(self.guard.authenticator.authenticate(credentials).await?)
+    }
+
+    /// The request with all of its body.
+    async fn read<B>(&self, request: Request<B>) -> Result<Request<Full<Bytes>>, Problem>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
         let (head, body) = request.into_parts();
         let read = tokio::time::timeout(self.patience.read, Limited::new(body, MAX_BODY).collect());
         match read.await {
@@ -102,10 +172,19 @@ impl Front {
                     "TooSlow",
                     format!("there is no answer within {} s", self.patience.write.as_secs()),
                 )
-                .with_retry_after(crate::problem::AGAIN_SOON),
+                .with_retry_after(AGAIN_SOON),
             ),
         }
     }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Overloaded",
+        "too many requests are being worked on",
+    )
+    .with_retry_after(AGAIN_SOON)
 }
 
 impl Handle for Front {

@@ -7,9 +7,16 @@
 //! [`Settings`] say what can be configured, [`Proxy`] serves; [`in_process`] answers without a connection, for tests.
 
 mod app;
+mod auth;
+mod controllers;
+mod events;
 mod front;
+mod health;
+mod measured;
+mod metrics;
 mod params;
 mod partition;
+mod plan;
 mod problem;
 mod proxy;
 mod routes;
@@ -17,10 +24,13 @@ mod settings;
 mod stats;
 mod store;
 mod table;
+mod watch;
 mod worker;
 
 pub use app::{AnyController, ProxyLedger};
+pub use auth::{AuthError, Authenticator, Credentials, Identity};
 pub use front::{Front, FrontBody};
 pub use proxy::{Proxy, StartError, in_process};
-pub use settings::{Config, SettingError, Settings};
+pub use settings::{Auth, Config, QuotaSetting, Reading, Selection, SettingError, Settings};
 pub use store::AnyStore;
+pub use table::operations;

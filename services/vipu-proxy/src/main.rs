@@ -10,7 +10,7 @@ use tracing::{error, info};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use vipu_proxy::{Config, Proxy, Settings};
+use vipu_proxy::{Config, Proxy, SettingError, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +29,10 @@ struct Arguments {
     /// How much is logged: 1 warnings, 2 what happens, 3 and more what is done for it.
     #[arg(short = 'v', long = "verbosity", env = "PROXY_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
     verbosity: u8,
+    /// A file of settings (YAML). Keys are the names of the flags without the dashes before them; flags and the environment
+    /// win over it.
+    #[arg(long, env = "VIPU_PROXY_CONFIG", value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -43,7 +47,7 @@ async fn main() -> ExitCode {
         .with(lines)
         .with(filter(arguments.verbosity))
         .init();
-    let config = match arguments.settings.check() {
+    let config = match configure(arguments) {
         Ok(config) => config,
         Err(wrong) => {
             error!("{wrong}");
@@ -55,6 +59,17 @@ async fn main() -> ExitCode {
         Err(failure) => {
             error!(error = %chain(&*failure), "cannot serve");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What flags, environment and file come to.
+fn configure(arguments: Arguments) -> Result<Config, SettingError> {
+    match arguments.config {
+        None => arguments.settings.check(),
+        Some(path) => {
+            let settings = arguments.settings.or(Settings::from_file(&path)?);
+            Ok(settings.check()?.following(path))
         }
     }
 }

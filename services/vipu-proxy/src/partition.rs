@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Entry, EntryState, IpuCount, IpuPlace, IpuofEnv, JobKey, LinePolicy, Owner, PartitionId,
-    PartitionSpec, Request, Timestamp, Waiting,
+    Blocker, ControllerName, Entry, EntryState, IpuCount, IpuPlace, IpuofEnv, JobKey, LinePolicy, Owner,
+    PartitionId, PartitionSpec, Reason, Request, Timestamp, Waiting,
 };
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 use serde::{Deserialize, Serialize};
@@ -180,9 +180,45 @@ pub(crate) struct PartitionDocument {
     account: Option<String>,
     preemptible: bool,
     max_runtime_seconds: Option<u64>,
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<WaitingDocument>,
     errors: Vec<String>,
     env: BTreeMap<&'static str, String>,
+}
+
+/// Why a request waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WaitingDocument {
+    pub(crate) position: u32,
+    reason: Reason,
+    blockers: Vec<BlockerDocument>,
+    earliest_fit: Option<Timestamp>,
+}
+
+/// What would have to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct BlockerDocument {
+    id: PartitionId,
+    owner: Option<OwnerDocument>,
+    size: Option<IpuCount>,
+    until: Option<Timestamp>,
+}
+
+impl From<&Waiting> for WaitingDocument {
+    fn from(waiting: &Waiting) -> Self {
+        let blocker = |blocker: &Blocker| BlockerDocument {
+            id: blocker.id.clone(),
+            owner: blocker.owner.as_ref().map(OwnerDocument::from),
+            size: blocker.size,
+            until: blocker.until,
+        };
+        Self {
+            position: waiting.position,
+            reason: waiting.reason.clone(),
+            blockers: waiting.blockers.iter().map(blocker).collect(),
+            earliest_fit: waiting.earliest_fit,
+        }
+    }
 }
 
 /// Where a controller is.
@@ -244,7 +280,7 @@ impl PartitionDocument {
             account: entry.account.clone(),
             preemptible: entry.preemptible,
             max_runtime_seconds: entry.max_runtime.map(|runtime| runtime.as_secs()),
-            waiting,
+            waiting: waiting.as_ref().map(WaitingDocument::from),
             errors,
             env: endpoint
                 .filter(|_| active)

@@ -7,7 +7,7 @@ use ipu_core::{Illegal, Owner, Waiting};
 use ipu_ledger::{LedgerError, StoreError};
 use serde::Serialize;
 
-use crate::partition::OwnerDocument;
+use crate::partition::{OwnerDocument, WaitingDocument};
 
 /// When to ask again after an overload, and after a store or a controller that did not answer: what a restart takes.
 pub(crate) const AGAIN_SOON: u32 = 1;
@@ -41,7 +41,7 @@ struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingDocument>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<String>,
     /// For the header of that name, in seconds.
@@ -132,7 +132,7 @@ impl Problem {
         let detail = waiting.reason.to_string();
         let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
             .with_fix("ask without nowait to wait in the line, or for fewer IPUs");
-        problem.0.waiting = Some(waiting);
+        problem.0.waiting = Some(WaitingDocument::from(&waiting));
         problem
     }
 

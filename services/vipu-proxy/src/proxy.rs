@@ -1,13 +1,16 @@
 //! Starting and stopping the proxy.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipu_core::{Entry, Life};
 use ipu_ledger::{Ledger, LedgerOptions, MemoryStore, SqliteStore, StoreError};
-use ipu_serve::ServeOptions;
+use ipu_serve::{ClientCertificates, ServeOptions, TlsError};
 use ipu_vipu_client::{
-    ConnectError, ConnectOptions, ControllerEndpoint, ControllerPool, EndpointError, GrpcController,
+    ConnectError, ConnectOptions, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError,
+    GrpcController, parse_controllers,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -15,10 +18,18 @@ use tokio::task::JoinHandle;
 use vipu_sim::Simulator;
 
 use crate::app::{AnyController, App, ProxyLedger};
-use crate::front::{Front, Patience};
-use crate::settings::{Config, Hardware, StoreChoice};
+use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
+use crate::front::{Front, Guard, Patience};
+use crate::measured::Measured;
+use crate::metrics::Metrics;
+use crate::problem::chain;
+use crate::settings::{Config, Hardware, Reading, StoreChoice, quotas, read_settings};
 use crate::store::AnyStore;
+use crate::watch::watch_file;
 use crate::worker;
+
+/// Connections beyond those of requests that are worked on: probes, event streams, and clients between two requests.
+const SPARE_CONNECTIONS: usize = 512;
 
 /// Why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +44,33 @@ pub enum StartError {
     /// The address of the simulated controller is none that a client could use.
     #[error("use the address of the simulated controller")]
     Address(#[source] EndpointError),
+    /// A file cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The list of controllers is none.
+    #[error("read the controllers of {}", path.display())]
+    List {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ControllerListError,
+    },
+    /// The file of tokens is none.
+    #[error("read the tokens of {}: {detail}", path.display())]
+    Tokens {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// TLS cannot be offered.
+    #[error("offer TLS")]
+    Tls(#[source] TlsError),
     /// A controller cannot be addressed.
     #[error("address a V-IPU controller")]
     Connect(#[source] ConnectError),
@@ -49,7 +87,7 @@ pub enum StartError {
 /// A proxy that serves in this process until it is shut down.
 pub struct Proxy {
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    app: Arc<App>,
     close: watch::Sender<()>,
     serving: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
@@ -75,35 +113,94 @@ impl Proxy {
             StoreChoice::Memory => AnyStore::new(MemoryStore::default()),
             StoreChoice::File(path) => AnyStore::new(SqliteStore::open(path).map_err(StartError::Store)?),
         };
+        let metrics = Arc::new(Metrics::default());
+        let store = store.measured(&metrics);
         let mut options = LedgerOptions::default();
-        let (simulator, endpoints) = match &config.hardware {
-            Hardware::Controllers(endpoints) => (None, endpoints.clone()),
+        options.line.order = config.order;
+        options.line.quotas = config.quotas.clone();
+        let mut files = Vec::new();
+        let mut simulator = None;
+        let endpoints = match &config.hardware {
+            Hardware::Controllers(endpoints) => endpoints.clone(),
+            Hardware::Listed(path) => {
+                let text = read(path)?;
+                let endpoints = parse_controllers(&text).map_err(|source| StartError::List {
+                    path: path.clone(),
+                    source,
+                })?;
+                files.push((path.clone(), text, Follows::Controllers));
+                endpoints
+            }
             Hardware::Simulated { .. } => {
-                let simulator = simulate(&config.hardware).await?;
-                let address = simulator.addr().try_into().map_err(StartError::Address)?;
+                let started = simulate(&config.hardware).await?;
+                let address = started.addr().try_into().map_err(StartError::Address)?;
                 // Calls end with this process.
                 options.settle = Duration::ZERO;
-                (Some(simulator), vec![address])
+                simulator = Some(started);
+                vec![address]
             }
         };
-        let pool = ControllerPool::connect(&endpoints, connect).map_err(StartError::Connect)?;
+        let pool = ControllerPool::connect(&endpoints, |endpoint| connect(endpoint, &metrics))
+            .map_err(StartError::Connect)?;
         let ledger = Ledger::new(pool, store, options);
+        let tokens = Tokens::default();
+        if let Some(path) = &config.token_file {
+            let text = read(path)?;
+            let refused = |detail| StartError::Tokens {
+                path: path.clone(),
+                detail,
+            };
+            tokens.load(&text).map_err(refused)?;
+            files.push((path.clone(), text, Follows::Tokens(tokens.clone())));
+        }
+        if let Some(path) = &config.file {
+            files.push((path.clone(), read(path)?, Follows::Quotas));
+        }
+        Self::serve(config, App::new(ledger, metrics), tokens, files, simulator).await
+    }
+
+    async fn serve(
+        config: Config,
+        app: Arc<App>,
+        tokens: Tokens,
+        files: Vec<(PathBuf, String, Follows)>,
+        simulator: Option<Simulator>,
+    ) -> Result<Self, StartError> {
+        let mut serve = ServeOptions::default();
+        serve.idle = config.idle_timeout;
+        serve.stall = config.write_timeout;
+        serve.connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
+        if let Some(files) = &config.tls {
+            serve.tls = Some(ipu_serve::acceptor(files).map_err(StartError::Tls)?);
+        }
         let address = config.listen;
         let listen = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (stop, stopping) = watch::channel(false);
         let (close, closing) = watch::channel(());
-        let app = App::new(ledger, stopping);
-        let front = Arc::new(front(&app, &config));
-        let mut serve = ServeOptions::default();
-        serve.idle = config.idle_timeout;
-        serve.stall = config.write_timeout;
+        let patience = Patience {
+            read: config.read_timeout,
+            write: config.write_timeout,
+        };
+        let front = Arc::new(Front::new(&app, patience, guard(&config, tokens)));
         let serving = tokio::spawn(ipu_serve::serve(listener, front, serve, closing));
-        let workers = vec![tokio::spawn(worker::go_on(app))];
+        let alive = Arc::new(|_: &Entry| Life::Unknown);
+        let mut workers = vec![
+            tokio::spawn(worker::go_on(Arc::clone(&app))),
+            tokio::spawn(worker::keep_repaired(
+                Arc::clone(&app),
+                alive,
+                config.repair_interval,
+            )),
+        ];
+        for (path, text, follows) in files {
+            let (app, stopping) = (Arc::clone(&app), app.stopping());
+            let apply = move |text: &str| follows.apply(&app, text);
+            workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
+        }
         Ok(Self {
             address,
-            stop,
+            app,
             close,
             serving,
             workers,
@@ -119,8 +216,8 @@ impl Proxy {
 
     /// Stops: nothing new is begun, open calls are answered, and what is under way is left to the ledger.
     pub async fn shutdown(self) {
-        // The receivers are gone only if everything has ended already.
-        self.stop.send(true).ok();
+        self.app.stop.send_replace(true);
+        // The receiver is gone only if serving has ended already.
         self.close.send(()).ok();
         if let Err(error) = self.serving.await {
             tracing::warn!(%error, "serving ended badly");
@@ -136,35 +233,86 @@ impl Proxy {
     }
 }
 
-/// The API over a ledger, without a connection: a request in, its answer out. What is not done by the end of a request is
-/// gone on with by nobody.
+/// The API over a ledger, without a connection: a request in, its answer out. Who asks is found out by `authenticator`, or
+/// not at all. What is not done by the end of a request is gone on with by nobody.
 #[must_use]
-pub fn in_process(ledger: ProxyLedger) -> Front {
-    let (_, stopping) = watch::channel(false);
+pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Front {
+    let app = App::new(ledger, Arc::default());
+    // Nothing is left over that a first repair would find.
+    app.health.repaired();
     Front::new(
-        &App::new(ledger, stopping),
+        &app,
         Patience {
             read: Duration::from_secs(30),
             write: Duration::from_secs(300),
         },
-    )
-}
-
-fn front(app: &Arc<App>, config: &Config) -> Front {
-    Front::new(
-        app,
-        Patience {
-            read: config.read_timeout,
-            write: config.write_timeout,
+        Guard {
+            authenticator: authenticator.unwrap_or_else(|| Arc::new(Everybody)),
+            reading: Reading::Open,
+            places: 1024,
         },
     )
 }
 
-fn connect(endpoint: &ControllerEndpoint) -> Result<AnyController, ConnectError> {
-    Ok(Arc::new(GrpcController::connect(
-        endpoint,
-        &ConnectOptions::default(),
-    )?))
+fn guard(config: &Config, tokens: Tokens) -> Guard {
+    let mut who: Vec<Arc<dyn Authenticator>> = Vec::new();
+    if config.token_file.is_some() {
+        who.push(Arc::new(tokens));
+    }
+    if let Some(tls) = &config.tls
+        && tls.clients != ClientCertificates::NotAsked
+    {
+        who.push(Arc::new(Certificates));
+    }
+    if who.is_empty() {
+        who.push(Arc::new(Everybody));
+    }
+    Guard {
+        authenticator: Arc::new(AnyOf(who)),
+        reading: config.reading,
+        places: config.max_requests,
+    }
+}
+
+/// What follows a file.
+enum Follows {
+    Controllers,
+    Tokens(Tokens),
+    Quotas,
+}
+
+impl Follows {
+    fn apply(&self, app: &App, text: &str) -> Result<(), String> {
+        match self {
+            Self::Controllers => {
+                let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
+                let connect = |endpoint: &ControllerEndpoint| connect(endpoint, &app.metrics);
+                let replaced = app.ledger.pool().replace(&endpoints, connect);
+                replaced.map_err(|error| chain(&error))
+            }
+            Self::Tokens(tokens) => tokens.load(text),
+            Self::Quotas => {
+                let quotas = quotas(&read_settings(text)?.quotas).map_err(|error| error.to_string())?;
+                app.ledger.set_quotas(quotas);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, StartError> {
+    std::fs::read_to_string(path).map_err(|source| StartError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn connect(endpoint: &ControllerEndpoint, metrics: &Arc<Metrics>) -> Result<AnyController, ConnectError> {
+    Ok(Arc::new(Measured {
+        controller: GrpcController::connect(endpoint, &ConnectOptions::default())?,
+        name: endpoint.name().clone(),
+        metrics: Arc::clone(metrics),
+    }))
 }
 
 async fn simulate(hardware: &Hardware) -> Result<Simulator, StartError> {

@@ -13,18 +13,39 @@ use warp::reply::Response;
 use warp::{Filter, Rejection, Reply as _};
 
 use crate::app::App;
+use crate::auth::Identity;
 use crate::params::{Params, Query, id_of, json_of};
 use crate::partition::{PartitionDocument, PutPartition};
 use crate::problem::Problem;
-use crate::stats;
+use crate::{controllers, events, metrics, plan, stats};
+
+/// The API as a document; the tests hold every answer against it.
+const DOCUMENT: &str = include_str!("openapi.json");
 
 type Answer = Result<Response, Problem>;
 type Route = BoxedFilter<(Response,)>;
 
+/// A request, taken apart.
+struct Asked {
+    app: Arc<App>,
+    who: Identity,
+    query: Query,
+    body: Bytes,
+}
+
+impl Asked {
+    /// The parameters of the query, of which these are known.
+    fn params(&mut self, known: &[&str]) -> Result<Params, Problem> {
+        Params::parse(std::mem::take(&mut self.query), known)
+    }
+}
+
 /// All routes.
 pub(crate) fn routes(app: &Arc<App>) -> Route {
-    let routes = documented(app)
-        .or(partitions(app))
+    let routes = probes(app)
+        .or(documented(app))
+        .unify()
+        .or(lists(app))
         .unify()
         .or(partition(app))
         .unify();
@@ -34,125 +55,186 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-fn with(
-    app: &Arc<App>,
-) -> impl Filter<Extract = (Arc<App>,), Error = std::convert::Infallible> + Clone + use<> {
+fn asked(app: &Arc<App>) -> impl Filter<Extract = (Asked,), Error = Rejection> + Clone + use<> {
     let app = Arc::clone(app);
-    warp::any().map(move || Arc::clone(&app))
+    warp::ext::get::<Identity>()
+        .and(warp::query::<Query>())
+        .and(warp::body::bytes())
+        .map(move |who, query, body| Asked {
+            app: Arc::clone(&app),
+            who,
+            query,
+            body,
+        })
 }
 
-fn query() -> impl Filter<Extract = (Query,), Error = Rejection> + Copy {
-    warp::query::<Query>()
-}
-
-/// `/health`, `/stats`, `/query`: what the documentation of the original knows.
-fn documented(app: &Arc<App>) -> Route {
-    let health = warp::path!("health")
+/// Whether the proxy works.
+fn probes(app: &Arc<App>) -> Route {
+    let alive = |asked: Asked| print(asked.app.health.check_alive().and_then(|()| well()));
+    let health = warp::path!("health").and(warp::get()).and(asked(app)).map(alive);
+    let livez = warp::path!("livez").and(warp::get()).and(asked(app)).map(alive);
+    let readyz = warp::path!("readyz")
         .and(warp::get())
-        .map(|| print(ok(&json!({"status": "ok"}))));
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(asked.app.check_ready().await.and_then(|()| well())) });
+    let metrics =
+        warp::path!("metrics")
+            .and(warp::get())
+            .and(asked(app))
+            .then(|asked: Asked| async move {
+                let text = metrics::render(&asked.app).await;
+                print(text.map(|text| {
+                    warp::reply::with_header(text, CONTENT_TYPE, metrics::FORMAT).into_response()
+                }))
+            });
+    let document = warp::path!("openapi.json")
+        .and(warp::get())
+        .map(|| warp::reply::with_header(DOCUMENT, CONTENT_TYPE, "application/json").into_response());
+    health
+        .or(livez)
+        .unify()
+        .or(readyz)
+        .unify()
+        .or(metrics)
+        .unify()
+        .or(document)
+        .unify()
+        .boxed()
+}
+
+fn well() -> Answer {
+    ok(&json!({"status": "ok"}))
+}
+
+/// `/stats` and `/query`: what the documentation of the original knows.
+fn documented(app: &Arc<App>) -> Route {
     let stats = warp::path!("stats")
         .and(warp::get())
-        .and(with(app))
-        .then(|app: Arc<App>| async move { print(stats::stats(&app).await.and_then(|usage| ok(&usage))) });
+        .and(asked(app))
+        .then(
+            |asked: Asked| async move { print(stats::stats(&asked.app).await.and_then(|usage| ok(&usage))) },
+        );
     let fits = warp::path!("query")
         .and(warp::post())
-        .and(warp::body::bytes())
-        .and(with(app))
-        .then(|body: Bytes, app: Arc<App>| async move {
-            print(async { ok(&stats::query(&app, json_of(&body)?).await?) }.await)
+        .and(asked(app))
+        .then(|asked: Asked| async move {
+            print(async { ok(&stats::query(&asked.app, json_of(&asked.body)?).await?) }.await)
         });
-    health.or(stats).unify().or(fits).unify().boxed()
+    stats.or(fits).unify().boxed()
 }
 
 /// All partitions, and the line.
-fn partitions(app: &Arc<App>) -> Route {
+fn lists(app: &Arc<App>) -> Route {
     let list = warp::path!("v1" / "partitions")
         .and(warp::get())
-        .and(query())
-        .and(with(app))
-        .then(|query: Query, app: Arc<App>| async move {
-            print(
-                async {
-                    Params::parse(query, &[])?;
-                    ok(&json!({"partitions": app.documents().await?}))
-                }
-                .await,
-            )
-        });
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(list(asked).await) });
     let waiting = warp::path!("v1" / "waiting")
         .and(warp::get())
-        .and(query())
-        .and(with(app))
-        .then(|query: Query, app: Arc<App>| async move {
-            print(
-                async {
-                    Params::parse(query, &[])?;
-                    ok(&json!({"waiting": app.waiting().await?}))
-                }
-                .await,
-            )
-        });
-    list.or(waiting).unify().boxed()
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(waiting(asked).await) });
+    let controllers = warp::path!("v1" / "controllers")
+        .and(warp::get())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(controllers(asked).await) });
+    let plan = warp::path!("v1" / "plan")
+        .and(warp::post())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(plan(asked).await) });
+    let events = warp::path!("v1" / "events")
+        .and(warp::get())
+        .and(asked(app))
+        .and(warp::header::optional::<String>("last-event-id"))
+        .map(|asked: Asked, last: Option<String>| print(events(asked, last.as_deref())));
+    list.or(waiting)
+        .unify()
+        .or(controllers)
+        .unify()
+        .or(plan)
+        .unify()
+        .or(events)
+        .unify()
+        .boxed()
+}
+
+async fn controllers(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&json!({"controllers": controllers::controllers(&asked.app).await?}))
+}
+
+async fn plan(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&plan::plan(&asked.app, json_of(&asked.body)?).await?)
+}
+
+fn events(mut asked: Asked, last: Option<&str>) -> Answer {
+    asked.params(&[])?;
+    events::stream(&asked.app, last)
+}
+
+async fn list(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&json!({"partitions": asked.app.documents().await?}))
+}
+
+async fn waiting(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&json!({"waiting": asked.app.waiting().await?}))
 }
 
 /// One partition.
 fn partition(app: &Arc<App>) -> Route {
     let get = warp::path!("v1" / "partitions" / String)
         .and(warp::get())
-        .and(query())
-        .and(with(app))
-        .then(|id: String, query: Query, app: Arc<App>| async move { print(get(&app, &id, query).await) });
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(get(&id, asked).await) });
     let put = warp::path!("v1" / "partitions" / String)
         .and(warp::put())
-        .and(query())
-        .and(warp::body::bytes())
-        .and(with(app))
-        .then(
-            |id: String, query: Query, body: Bytes, app: Arc<App>| async move {
-                print(put(&app, &id, query, &body).await)
-            },
-        );
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(put(&id, asked).await) });
     let delete = warp::path!("v1" / "partitions" / String)
         .and(warp::delete())
-        .and(query())
-        .and(with(app))
-        .then(|id: String, query: Query, app: Arc<App>| async move { print(delete(&app, &id, query).await) });
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(delete(&id, asked).await) });
     let reset = warp::path!("v1" / "partitions" / String / "reset")
         .and(warp::post())
-        .and(query())
-        .and(warp::body::bytes())
-        .and(with(app))
-        .then(
-            |id: String, query: Query, body: Bytes, app: Arc<App>| async move {
-                print(reset(&app, &id, query, &body).await)
-            },
-        );
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(reset(&id, asked).await) });
     get.or(put).unify().or(delete).unify().or(reset).unify().boxed()
 }
 
-async fn get(app: &App, id: &str, query: Query) -> Answer {
-    Params::parse(query, &[])?;
-    ok(&app.document(&id_of(id)?, None).await?)
+async fn get(id: &str, mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&asked.app.document(&id_of(id)?, None).await?)
 }
 
-async fn put(app: &Arc<App>, id: &str, query: Query, body: &[u8]) -> Answer {
-    let params = Params::parse(query, &["wait", "nowait"])?;
+async fn put(id: &str, mut asked: Asked) -> Answer {
+    let params = asked.params(&["wait", "nowait"])?;
     let line = if params.nowait {
         LinePolicy::Refuse
     } else {
         LinePolicy::Wait
     };
-    let request = json_of::<PutPartition>(body)?.parse(id_of(id)?, line)?;
-    shown(&app.ensure(request, params.wait).await?)
+    let request = json_of::<PutPartition>(&asked.body)?.parse(id_of(id)?, line)?;
+    asked.who.may_act_for(&request.owner)?;
+    shown(&asked.app.ensure(request, params.wait).await?)
 }
 
-async fn delete(app: &Arc<App>, id: &str, query: Query) -> Answer {
-    let params = Params::parse(query, &["wait", "uid", "attempt"])?;
+async fn delete(id: &str, mut asked: Asked) -> Answer {
+    let params = asked.params(&["wait", "uid", "attempt", "quarantined"])?;
     let id = id_of(id)?;
-    let Some(owner) = owner_of(app, &id, params.uid).await? else {
-        return ok(&json!({"id": id, "state": "gone"}));
+    let deleted = match owner_of(&asked.app, &id, params.uid).await? {
+        Held::Nothing => return ok(&json!({"id": id, "state": "gone"})),
+        Held::By(owner) => {
+            asked.who.may_act_for(&owner)?;
+            asked.app.delete(id, owner, params.attempt, params.wait).await?
+        }
+        Held::Found if params.quarantined => {
+            asked.who.may_act_for_all()?;
+            asked.app.delete_quarantined(id).await?
+        }
+        Held::Found => return Err(quarantined(&id)),
     };
-    let deleted = app.delete(id, owner, params.attempt, params.wait).await?;
     let status = if deleted.state == "gone" {
         StatusCode::OK
     } else {
@@ -169,34 +251,47 @@ struct Reset {
     uid: Option<String>,
 }
 
-async fn reset(app: &Arc<App>, id: &str, query: Query, body: &[u8]) -> Answer {
-    Params::parse(query, &[])?;
-    let asked: Reset = if body.is_empty() {
+async fn reset(id: &str, mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    let wanted: Reset = if asked.body.is_empty() {
         Reset::default()
     } else {
-        json_of(body)?
+        json_of(&asked.body)?
     };
     let id = id_of(id)?;
-    let attempt = match asked.attempt {
+    let attempt = match wanted.attempt {
         Some(attempt) => attempt,
-        None => app.entry(&id).await?.attempt,
+        None => asked.app.entry(&id).await?.attempt,
     };
-    let Some(owner) = owner_of(app, &id, asked.uid).await? else {
-        return Err(app.entry(&id).await.err().unwrap_or_else(|| quarantined(&id)));
+    let owner = match owner_of(&asked.app, &id, wanted.uid).await? {
+        Held::By(owner) => owner,
+        Held::Found => return Err(quarantined(&id)),
+        Held::Nothing => return shown(&asked.app.document(&id, None).await?),
     };
-    shown(&app.reset(id, owner, attempt).await?)
+    asked.who.may_act_for(&owner)?;
+    shown(&asked.app.reset(id, owner, attempt).await?)
 }
 
-/// The owner that the ledger knows, with the uid that the caller says; none if there is no entry.
-async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Option<Owner>, Problem> {
+/// Whose a partition is.
+enum Held {
+    Nothing,
+    By(Owner),
+    /// It was found and nobody owns it.
+    Found,
+}
+
+/// The owner that the ledger knows, with the uid that the caller says.
+async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Held, Problem> {
     let Some(entry) = app.ledger.get(id).await? else {
-        return Ok(None);
+        return Ok(Held::Nothing);
     };
-    let mut owner = entry.owner.ok_or_else(|| quarantined(id))?;
+    let Some(mut owner) = entry.owner else {
+        return Ok(Held::Found);
+    };
     if let Some(uid) = uid {
         owner.job.uid = crate::partition::named("uid", uid)?;
     }
-    Ok(Some(owner))
+    Ok(Held::By(owner))
 }
 
 fn quarantined(id: &PartitionId) -> Problem {

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::{Quota, QuotaSubject, Quotas, SelectionOrder, Topology};
+use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
 
@@ -18,6 +19,8 @@ const WRITE_TIMEOUT: u64 = 300;
 const IDLE_TIMEOUT: u64 = 60;
 /// Half of the minute within which changes are promised to be noticed.
 const REPAIR_INTERVAL: u64 = 30;
+/// Enough for every job of the largest documented system to wait for its partition at the same time.
+const MAX_REQUESTS: u32 = 1024;
 /// Where the simulated controller listens: always the same, because the ledger remembers controllers by their address.
 const SIM_LISTEN: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ipu_vipu_client::DEFAULT_PORT);
@@ -41,6 +44,34 @@ pub struct Settings {
     /// The V-IPU controllers: host:port:key=value[,...], in the order in which they are tried.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS", value_name = "LIST")]
     pub controllers: Option<String>,
+    /// Read the list of controllers from this file instead; a change of it is applied within seconds.
+    #[arg(long, env = "VIPU_PROXY_CONTROLLERS_FILE", value_name = "FILE")]
+    pub controllers_file: Option<PathBuf>,
+    /// In which order controllers are tried that have room: serial (the order of the list), tightest or most-free [default: serial].
+    #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
+    pub selection: Option<Selection>,
+    /// Who may change something: a file of lines `TOKEN NAME [NAMESPACE,...]`; a change of it is applied within seconds.
+    #[arg(long, env = "VIPU_PROXY_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Speak TLS with this certificate (PEM, with its chain).
+    #[arg(long, env = "VIPU_PROXY_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM).
+    #[arg(long, env = "VIPU_PROXY_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Whoever has a certificate of these issuers (PEM) may change something.
+    #[arg(long, env = "VIPU_PROXY_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Who may read: everybody, or only who may change something [default: open].
+    #[arg(long, env = "VIPU_PROXY_READING", value_name = "open|closed")]
+    pub reading: Option<Reading>,
+    /// Who may change something if neither tokens nor certificates are set: nobody is asked on an address of this host alone
+    /// [default]; `none` asks nobody anywhere.
+    #[arg(long, env = "VIPU_PROXY_AUTH", value_name = "none")]
+    pub auth: Option<Auth>,
+    /// Most requests that are worked on at a time; further ones are answered 503 [default: 1024].
+    #[arg(long, env = "VIPU_PROXY_MAX_REQUESTS", value_name = "NUMBER")]
+    pub max_requests: Option<u32>,
     /// How long the body of a request may take [default: 30].
     #[arg(long, env = "PROXY_READ_TIMEOUT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub read_timeout: Option<u64>,
@@ -68,6 +99,61 @@ pub struct Settings {
     /// How long the simulated controller takes to create, reset and remove [default: 200].
     #[arg(long, env = "VIPU_PROXY_SIM_DELAY_MS", value_name = "MILLISECONDS")]
     pub sim_delay_ms: Option<u64>,
+    /// In the file only: the most that a namespace or an account may hold. A change is applied within seconds.
+    #[arg(skip)]
+    pub quotas: Vec<QuotaSetting>,
+}
+
+/// In which order controllers that have room are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Selection {
+    /// The order of the list.
+    Serial,
+    /// The smallest largest free block first.
+    Tightest,
+    /// The most free IPUs first.
+    MostFree,
+}
+
+/// Who may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Reading {
+    /// Everybody.
+    Open,
+    /// Who may change something.
+    Closed,
+}
+
+/// Who is asked to prove who he is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Auth {
+    /// Nobody.
+    None,
+}
+
+/// The most that a namespace or an account may hold.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QuotaSetting {
+    /// Whose: a namespace.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Or an account.
+    #[serde(default)]
+    pub account: Option<String>,
+    /// Most IPUs; none is no limit.
+    #[serde(default)]
+    pub max_ipus: Option<u32>,
+    /// Most partitions; none is no limit.
+    #[serde(default)]
+    pub max_partitions: Option<u32>,
 }
 
 /// Why settings cannot be used.
@@ -94,6 +180,8 @@ pub(crate) enum StoreChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hardware {
     Controllers(Vec<ControllerEndpoint>),
+    /// The list is in this file.
+    Listed(PathBuf),
     Simulated {
         topology: Topology,
         listen: SocketAddr,
@@ -112,9 +200,37 @@ pub struct Config {
     pub(crate) write_timeout: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) repair_interval: Duration,
+    pub(crate) order: SelectionOrder,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) reading: Reading,
+    pub(crate) max_requests: usize,
+    pub(crate) quotas: Quotas,
+    /// The file that the settings came from, to be looked at for other quotas.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Config {
+    /// The same, of which the quotas follow this file of settings from then on.
+    #[must_use]
+    pub fn following(mut self, file: PathBuf) -> Self {
+        self.file = Some(file);
+        self
+    }
 }
 
 impl Settings {
+    /// The settings of a file, of which those that may change while the proxy runs are looked at from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] if it cannot be read or understood.
+    pub fn from_file(path: &std::path::Path) -> Result<Self, SettingError> {
+        let wrong = |rule: String| wrong("config", &path.display().to_string(), &rule);
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        read_settings(&text).map_err(wrong)
+    }
+
     /// These settings, and of `others` what is not set here.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
@@ -123,6 +239,15 @@ impl Settings {
             port: self.port.or(others.port),
             store: self.store.or(others.store),
             controllers: self.controllers.or(others.controllers),
+            controllers_file: self.controllers_file.or(others.controllers_file),
+            selection: self.selection.or(others.selection),
+            token_file: self.token_file.or(others.token_file),
+            tls_cert: self.tls_cert.or(others.tls_cert),
+            tls_key: self.tls_key.or(others.tls_key),
+            tls_client_ca: self.tls_client_ca.or(others.tls_client_ca),
+            reading: self.reading.or(others.reading),
+            auth: self.auth.or(others.auth),
+            max_requests: self.max_requests.or(others.max_requests),
             read_timeout: self.read_timeout.or(others.read_timeout),
             write_timeout: self.write_timeout.or(others.write_timeout),
             idle_timeout: self.idle_timeout.or(others.idle_timeout),
@@ -132,6 +257,11 @@ impl Settings {
             sim_listen: self.sim_listen.or(others.sim_listen),
             sim_state: self.sim_state.or(others.sim_state),
             sim_delay_ms: self.sim_delay_ms.or(others.sim_delay_ms),
+            quotas: if self.quotas.is_empty() {
+                others.quotas
+            } else {
+                self.quotas
+            },
         }
     }
 
@@ -157,13 +287,11 @@ impl Settings {
                 ));
             }
         };
-        let mut listen = self
-            .listen
-            .unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT));
-        if let Some(port) = self.port {
-            listen.set_port(port);
-        }
+        let tls = self.tls()?;
+        let asks = self.token_file.is_some() || self.tls_client_ca.is_some();
+        let listen = self.listen(asks)?;
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
+        let max_requests = self.max_requests.unwrap_or(MAX_REQUESTS).max(1);
         Ok(Config {
             listen,
             store,
@@ -172,12 +300,71 @@ impl Settings {
             write_timeout: seconds(self.write_timeout, WRITE_TIMEOUT),
             idle_timeout: seconds(self.idle_timeout, IDLE_TIMEOUT),
             repair_interval: seconds(self.repair_interval, REPAIR_INTERVAL),
+            order: match self.selection {
+                None | Some(Selection::Serial) => SelectionOrder::Serial,
+                Some(Selection::Tightest) => SelectionOrder::Tightest,
+                Some(Selection::MostFree) => SelectionOrder::MostFree,
+            },
+            tls,
+            reading: self.reading.unwrap_or(Reading::Open),
+            max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
+            quotas: quotas(&self.quotas)?,
+            token_file: self.token_file,
+            file: None,
         })
     }
 
+    /// Everywhere if it is asked who asks; otherwise on this host alone, unless it is said that nobody shall be asked.
+    fn listen(&self, asks: bool) -> Result<SocketAddr, SettingError> {
+        let anywhere = if asks {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            Ipv4Addr::LOCALHOST
+        };
+        let mut listen = self.listen.unwrap_or(SocketAddr::new(IpAddr::V4(anywhere), PORT));
+        if let Some(port) = self.port {
+            listen.set_port(port);
+        }
+        if !asks && self.auth.is_none() && !listen.ip().is_loopback() {
+            return Err(wrong(
+                "listen",
+                &listen.to_string(),
+                "others reach this address, so set token-file or tls-client-ca, or auth to none",
+            ));
+        }
+        Ok(listen)
+    }
+
+    fn tls(&self) -> Result<Option<TlsFiles>, SettingError> {
+        match (&self.tls_cert, &self.tls_key, &self.tls_client_ca) {
+            (Some(certificate), Some(key), client_ca) => Ok(Some(TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                clients: match client_ca {
+                    // Those who only read need none.
+                    Some(path) => ClientCertificates::Welcome(path.clone()),
+                    None => ClientCertificates::NotAsked,
+                },
+            })),
+            (None, None, None) => Ok(None),
+            _ => Err(wrong(
+                "tls-cert",
+                "",
+                "tls-cert and tls-key belong together, and tls-client-ca to both",
+            )),
+        }
+    }
+
     fn hardware(&self) -> Result<Hardware, SettingError> {
+        let listed = self.controllers_file.as_ref();
         match (&self.controllers, &self.sim) {
             (Some(list), Some(_)) => Err(wrong("controllers", list, "and sim exclude each other")),
+            (Some(_), None) | (None, Some(_)) if listed.is_some() => Err(wrong(
+                "controllers-file",
+                &listed.map_or_else(String::new, |path| path.display().to_string()),
+                "excludes controllers and sim",
+            )),
+            (None, None) if listed.is_some() => Ok(Hardware::Listed(listed.cloned().unwrap_or_default())),
             (None, None) => Err(wrong(
                 "controllers",
                 "",
@@ -205,6 +392,44 @@ impl Settings {
             }
         }
     }
+}
+
+/// Reads a file of settings.
+///
+/// # Errors
+///
+/// What is wrong with it, in words, with line and column.
+pub(crate) fn read_settings(text: &str) -> Result<Settings, String> {
+    if text.trim().is_empty() {
+        return Ok(Settings::default());
+    }
+    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The quotas of a file of settings.
+pub(crate) fn quotas(settings: &[QuotaSetting]) -> Result<Quotas, SettingError> {
+    let mut quotas = Quotas::new();
+    for quota in settings {
+        let subject = match (&quota.namespace, &quota.account) {
+            (Some(name), None) => QuotaSubject::Namespace(
+                name.parse()
+                    .map_err(|error: ipu_core::NameError| wrong("quotas", name, &error.to_string()))?,
+            ),
+            (None, Some(name)) => QuotaSubject::Account(name.clone()),
+            _ => return Err(wrong("quotas", "", "each names a namespace or an account")),
+        };
+        let limits = Quota {
+            max_ipus: quota.max_ipus,
+            max_partitions: quota.max_partitions,
+        };
+        if let Some(name) = quotas
+            .insert(subject.clone(), limits)
+            .map(|_| subject.to_string())
+        {
+            return Err(wrong("quotas", &name, "is there twice"));
+        }
+    }
+    Ok(quotas)
 }
 
 fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {

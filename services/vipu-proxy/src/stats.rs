@@ -65,6 +65,20 @@ pub(crate) async fn stats(app: &App) -> Result<BTreeMap<String, Usage>, Problem>
     Ok(usage.collect())
 }
 
+/// IPUs by what they are, for the metrics.
+pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u64>, Problem> {
+    let usage = stats(app).await?;
+    let total = usage.get(TOTAL).copied();
+    let total = total.unwrap_or(Usage {
+        used: 0,
+        available: 0,
+    });
+    Ok(BTreeMap::from([
+        ("used", total.used),
+        ("available", total.available),
+    ]))
+}
+
 /// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.
 pub(crate) async fn query(app: &App, query: Query) -> Result<Fit, Problem> {
     let (size, broken) = match IpuCount::try_from(query.size) {

@@ -5,15 +5,30 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ipu_core::Change;
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, Turn};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
 
 /// Any store: which one is a matter of configuration.
 #[derive(Clone)]
-pub struct AnyStore(Arc<dyn LedgerStore>);
+pub struct AnyStore {
+    store: Arc<dyn LedgerStore>,
+    metrics: Option<Arc<Metrics>>,
+}
 
 impl AnyStore {
     /// The store `store`.
     pub fn new(store: impl LedgerStore) -> Self {
-        Self(Arc::new(store))
+        Self {
+            store: Arc::new(store),
+            metrics: None,
+        }
+    }
+
+    /// The same, whose writes are timed.
+    pub(crate) fn measured(mut self, metrics: &Arc<Metrics>) -> Self {
+        self.metrics = Some(Arc::clone(metrics));
+        self
     }
 }
 
@@ -26,14 +41,19 @@ impl std::fmt::Debug for AnyStore {
 #[async_trait]
 impl LedgerStore for AnyStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
-        self.0.load(newer_than).await
+        self.store.load(newer_than).await
     }
 
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        self.0.commit(basis, changes).await
+        let began = Instant::now();
+        let revision = self.store.commit(basis, changes).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.write(changes.len(), began.elapsed());
+        }
+        revision
     }
 
     async fn turn(&self) -> Result<Turn, StoreError> {
-        self.0.turn().await
+        self.store.turn().await
     }
 }

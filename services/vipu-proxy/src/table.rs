@@ -31,6 +31,10 @@ const fn operation(method: &'static str, path: &'static str, access: Access) -> 
 /// All of them.
 pub(crate) const OPERATIONS: &[Operation] = &[
     operation("GET", "/health", Access::Open),
+    operation("GET", "/livez", Access::Open),
+    operation("GET", "/readyz", Access::Open),
+    operation("GET", "/metrics", Access::Read),
+    operation("GET", "/openapi.json", Access::Open),
     operation("GET", "/stats", Access::Read),
     operation("POST", "/query", Access::Read),
     operation("GET", "/v1/partitions", Access::Read),
@@ -39,7 +43,22 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("DELETE", "/v1/partitions/{id}", Access::Write),
     operation("POST", "/v1/partitions/{id}/reset", Access::Write),
     operation("GET", "/v1/waiting", Access::Read),
+    operation("GET", "/v1/controllers", Access::Read),
+    operation("POST", "/v1/plan", Access::Read),
+    operation("GET", "/v1/events", Access::Read),
 ];
+
+/// Every operation: its method, its path with `{…}` for a part that may be anything, and whether it is asked who asks.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+    let described = |operation: &Operation| {
+        (
+            operation.method,
+            operation.path,
+            operation.access == Access::Write,
+        )
+    };
+    OPERATIONS.iter().map(described)
+}
 
 /// The operation that a request asks for.
 pub(crate) fn find(method: &Method, path: &str) -> Result<&'static Operation, Problem> {
@@ -90,7 +109,7 @@ mod tests {
     #[test]
     fn what_changes_something_is_never_open() {
         for operation in OPERATIONS {
-            let reads = operation.method == "GET" || operation.path == "/query";
+            let reads = operation.method == "GET" || ["/query", "/v1/plan"].contains(&operation.path);
             assert_eq!(operation.access == Access::Write, !reads, "{operation:?}");
         }
     }

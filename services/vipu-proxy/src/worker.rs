@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Verdict};
-use ipu_ledger::request_of;
+use ipu_ledger::{Liveness, request_of};
 use tokio::task::JoinSet;
 
 use crate::app::App;
@@ -20,9 +20,10 @@ const AT_A_TIME: usize = 16;
 
 /// Goes on with what is there to be gone on with, until the proxy stops.
 pub(crate) async fn go_on(app: Arc<App>) {
-    let mut stopping = app.stopping.clone();
+    let mut stopping = app.stopping();
     let mut pause = FIRST;
     loop {
+        app.health.beat("line", IDLE);
         pause = match step(&app).await {
             Ok(0) => IDLE,
             Ok(_) => pause.min(LATEST).saturating_mul(2).min(LATEST),
@@ -35,6 +36,51 @@ pub(crate) async fn go_on(app: Arc<App>) {
             _ = stopping.wait_for(|stop| *stop) => return,
             () = app.work.notified() => pause = FIRST,
             () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Compares ledger, controllers and owners now, and then every `interval`, until the proxy stops.
+pub(crate) async fn keep_repaired(app: Arc<App>, alive: Arc<dyn Liveness>, interval: Duration) {
+    let mut stopping = app.stopping();
+    loop {
+        app.health.beat("repair", interval);
+        match app.ledger.repair(&*alive).await {
+            Ok(report) => {
+                app.health.repaired();
+                app.metrics.repaired(&report);
+                for (id, why) in &report.later {
+                    tracing::info!(%id, why, "repair goes on with it later");
+                }
+                forget_drained(&app).await;
+            }
+            Err(error) => tracing::warn!(error = %crate::problem::chain(&error), "repair"),
+        }
+        app.work.notify_one();
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+    }
+}
+
+/// Controllers that were taken off the list and hold nothing any more are let go of.
+async fn forget_drained(app: &App) {
+    let pool = app.ledger.pool();
+    let draining = pool.draining();
+    if draining.is_empty() {
+        return;
+    }
+    let Ok(entries) = app.ledger.list().await else {
+        return;
+    };
+    for member in draining {
+        if entries
+            .iter()
+            .all(|entry| entry.controller.as_ref() != Some(&member.name))
+        {
+            tracing::info!(controller = %member.name, "drained");
+            pool.forget(&member.name);
         }
     }
 }

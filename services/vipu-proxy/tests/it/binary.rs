@@ -9,9 +9,9 @@ use tokio::process::{Child, Command};
 use crate::support::wanted;
 
 /// A running proxy; it is killed when this is dropped.
-struct Running {
+pub(crate) struct Running {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 fn command(arguments: &[&str]) -> Command {
@@ -20,7 +20,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-async fn start(arguments: &[&str]) -> Running {
+pub(crate) async fn start(arguments: &[&str]) -> Running {
     let mut child = command(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -32,7 +32,7 @@ async fn start(arguments: &[&str]) -> Running {
     }
 }
 
-fn http() -> reqwest::Client {
+pub(crate) fn http() -> reqwest::Client {
     // Fails for every test but the first, which has installed the same one.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::new()
@@ -93,6 +93,9 @@ async fn settings_that_do_not_fit_together_are_refused_by_name() {
         (&["--sim", "pod64", "--store", "somewhere"][..], "store"),
         (&["--controllers", "pod1:8090"][..], "store"),
         (&["--store", "memory"][..], "controllers"),
+        (&["--sim", "pod64", "--listen", "0.0.0.0:8080"][..], "listen"),
+        (&["--sim", "pod64", "--tls-cert", "cert.pem"][..], "tls-cert"),
+        (&["--config", "nowhere.yaml"][..], "config"),
     ] {
         let output = command(arguments).output().await.unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

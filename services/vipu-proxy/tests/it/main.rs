@@ -2,6 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod binary;
+mod events;
+mod guarded;
+mod looking;
+mod openapi;
 mod partitions;
 mod refusals;
 mod support;

@@ -11,7 +11,7 @@ use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use vipu_proxy::{AnyController, AnyStore, Front};
+use vipu_proxy::{AnyController, AnyStore, Authenticator, Front};
 
 /// The API over one fake controller of 32 IPUs, which the seeds' examples have.
 pub(crate) struct Bench {
@@ -21,10 +21,14 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self::of("1x8")
+        Self::made("1x8", None)
     }
 
-    pub(crate) fn of(topology: &str) -> Self {
+    pub(crate) fn guarded_by(authenticator: impl Authenticator + 'static) -> Self {
+        Self::made("1x8", Some(Arc::new(authenticator)))
+    }
+
+    fn made(topology: &str, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
         let topology: Topology = topology.parse().unwrap();
         let controller = FakeController::new(&topology, 1);
         let any: AnyController = Arc::new(controller.clone());
@@ -36,21 +40,41 @@ impl Bench {
         options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
         let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
         Self {
-            front: vipu_proxy::in_process(ledger),
+            front: vipu_proxy::in_process(ledger, authenticator),
             controller,
         }
     }
 
     pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .body(Full::new(Bytes::from(body.to_owned())))
-            .unwrap();
+        self.call_as("", method, path, body).await
+    }
+
+    /// The same, with a token.
+    pub(crate) async fn call_as(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (StatusCode, Value) {
+        let mut request = Request::builder().method(method).uri(path);
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
         let (head, body) = self.front.answer(request).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let document = serde_json::from_slice(&body).unwrap();
+        let kind = head.headers["content-type"].to_str().unwrap();
+        crate::openapi::check(method, path, head.status, kind, &document);
         (head.status, document)
+    }
+
+    /// What is no JSON.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let body = self.front.answer(request).await.into_body();
+        String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {

@@ -1,0 +1,201 @@
+//! The event stream: what became of which partition, as server-sent events that a client can go on with after a break.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use ipu_core::Entry;
+use ipu_ledger::LedgerChange;
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use warp::sse::Event;
+
+use crate::app::App;
+use crate::partition::PartitionDocument;
+use crate::problem::{AGAIN_SOON, Problem};
+
+/// Changes that are kept for clients that come back: a minute or so of a busy system.
+const KEPT: usize = 4096;
+/// Most streams at a time: each costs a connection and a task for as long as the client likes.
+const STREAMS: usize = 128;
+/// How often a stream says that it is still there, so that what lies between does not cut it off.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// The changes of late, for those who come back.
+pub(crate) struct Feed {
+    /// Tells this process's numbers from those of others.
+    epoch: u64,
+    late: Mutex<VecDeque<LedgerChange>>,
+    places: Arc<Semaphore>,
+}
+
+/// Where a client was when its stream broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    epoch: u64,
+    seq: u64,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (epoch, seq) = text.split_once('-')?;
+        Some(Self {
+            epoch: epoch.parse().ok()?,
+            seq: seq.parse().ok()?,
+        })
+    }
+}
+
+impl Feed {
+    /// A feed of these changes; it is kept by a task that ends with the ledger.
+    pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, epoch: u64) -> Arc<Self> {
+        let feed = Arc::new(Self {
+            epoch,
+            late: Mutex::default(),
+            places: Arc::new(Semaphore::new(STREAMS)),
+        });
+        let kept = Arc::downgrade(&feed);
+        tokio::spawn(async move {
+            loop {
+                let change = changes.recv().await;
+                let Some(feed) = kept.upgrade() else { return };
+                let mut late = feed.late.lock().unwrap_or_else(PoisonError::into_inner);
+                match change {
+                    Ok(change) => {
+                        if late.len() == KEPT {
+                            late.pop_front();
+                        }
+                        late.push_back(change);
+                    }
+                    // What follows does not join what is kept.
+                    Err(RecvError::Lagged(_)) => late.clear(),
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
+        feed
+    }
+
+    /// The changes after `place`, if all of them are still there.
+    fn since(&self, place: Place) -> Option<Vec<LedgerChange>> {
+        if place.epoch != self.epoch {
+            return None;
+        }
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = late.front()?.seq;
+        (first <= place.seq.saturating_add(1)).then(|| {
+            late.iter()
+                .filter(|change| change.seq > place.seq)
+                .cloned()
+                .collect()
+        })
+    }
+
+    fn last(&self) -> u64 {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.back().map_or(0, |change| change.seq)
+    }
+}
+
+/// A stream of events, from where the client was or from a snapshot on.
+pub(crate) fn stream(app: &Arc<App>, last_event_id: Option<&str>) -> Result<warp::reply::Response, Problem> {
+    let place = Arc::clone(&app.feed.places).try_acquire_owned().map_err(|_| {
+        let detail = format!("{STREAMS} event streams are open already");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(AGAIN_SOON)
+    })?;
+    let (send, receive) = mpsc::channel(16);
+    let from = last_event_id.and_then(Place::parse);
+    tokio::spawn(
+        Stream {
+            app: Arc::clone(app),
+            send,
+            seen: 0,
+            _place: place,
+        }
+        .run(from),
+    );
+    let events = warp::sse::keep_alive()
+        .interval(ALIVE)
+        .stream(ReceiverStream::new(receive));
+    Ok(warp::Reply::into_response(warp::sse::reply(events)))
+}
+
+/// One client's stream.
+struct Stream {
+    app: Arc<App>,
+    send: mpsc::Sender<Result<Event, Infallible>>,
+    /// The last change that the client knows of.
+    seen: u64,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The client is gone, or nothing can be told it any more.
+struct Over;
+
+impl Stream {
+    async fn run(mut self, from: Option<Place>) {
+        let mut stopping = self.app.stopping();
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            _ = self.tell(from) => {}
+        }
+    }
+
+    async fn tell(&mut self, from: Option<Place>) -> Result<(), Over> {
+        // Before anything is read, so that nothing falls between.
+        let mut changes = self.app.ledger.changes();
+        match from.and_then(|place| Some((place, self.app.feed.since(place)?))) {
+            Some((place, missed)) => {
+                self.seen = place.seq;
+                for change in missed {
+                    self.change(change).await?;
+                }
+            }
+            None => self.snapshot().await?,
+        }
+        loop {
+            let next = tokio::select! {
+                next = changes.recv() => next,
+                () = self.send.closed() => return Err(Over),
+            };
+            match next {
+                Ok(change) => self.change(change).await?,
+                Err(RecvError::Lagged(_)) => self.snapshot().await?,
+                Err(RecvError::Closed) => return Err(Over),
+            }
+        }
+    }
+
+    /// All partitions as they are now.
+    async fn snapshot(&mut self) -> Result<(), Over> {
+        self.seen = self.app.feed.last();
+        let documents = self.app.documents().await.map_err(|_| Over)?;
+        self.event("snapshot", &json!({"partitions": documents})).await
+    }
+
+    async fn change(&mut self, change: LedgerChange) -> Result<(), Over> {
+        if change.seq <= self.seen {
+            return Ok(());
+        }
+        self.seen = change.seq;
+        let document = |entry: &Arc<Entry>| PartitionDocument::new(entry, None, self.app.ledger.pool());
+        let data = json!({
+            "at": change.at,
+            "id": change.id,
+            "from": change.from.as_ref().map(|entry| entry.state.label()),
+            "to": change.to.as_ref().map_or("gone", |entry| entry.state.label()),
+            "partition": change.to.as_ref().map(document),
+        });
+        self.event("change", &data).await
+    }
+
+    async fn event(&self, kind: &str, data: &serde_json::Value) -> Result<(), Over> {
+        let id = format!("{}-{}", self.app.feed.epoch, self.seen);
+        let event = Event::default().id(id).event(kind).data(data.to_string());
+        self.send.send(Ok(event)).await.map_err(|_| Over)
+    }
+}

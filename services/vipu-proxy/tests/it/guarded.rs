@@ -1,0 +1,102 @@
+//! Who may do what, and what follows files.
+
+use async_trait::async_trait;
+use http::StatusCode;
+use serde_json::{Value, json};
+use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
+
+use crate::binary::{http, start};
+use crate::support::{Bench, wanted};
+
+/// `everywhere` may act everywhere, `here` in namespace `default`, `elsewhere` in another.
+struct Known;
+
+#[async_trait]
+impl Authenticator for Known {
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
+        match credentials.bearer {
+            Some("everywhere") => Ok(Identity::new("everywhere")),
+            Some("here") => Ok(Identity::new("here").within(["default".to_owned()])),
+            Some("elsewhere") => Ok(Identity::new("elsewhere").within(["other".to_owned()])),
+            Some(_) => Err(AuthError::Unknown {
+                detail: "the token is not known".to_owned(),
+            }),
+            None => Err(AuthError::Missing),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_need_a_proof_within_its_scope_and_reading_does_not() {
+    let bench = Bench::guarded_by(Known);
+    let put = async |who: &str| {
+        let body = wanted("mnist", 4).to_string();
+        let (status, document) = bench
+            .call_as(who, "PUT", "/v1/partitions/training?wait=5s", &body)
+            .await;
+        (status.as_u16(), document["code"].clone())
+    };
+    assert_eq!(put("").await, (401, json!("Unauthenticated")));
+    assert_eq!(put("guessed").await, (401, json!("Unauthenticated")));
+    assert_eq!(put("elsewhere").await, (403, json!("OutOfScope")));
+    assert_eq!(put("here").await, (200, Value::Null));
+    let path = "/v1/partitions/training";
+    let (status, _) = bench.call_as("elsewhere", "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let (status, _) = bench
+        .call_as("elsewhere", "POST", &format!("{path}/reset"), "")
+        .await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert_eq!(bench.get(path).await["state"], "active");
+    let (status, _) = bench.call_as("everywhere", "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn tokens_and_quotas_follow_their_files() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (tokens, config) = (scratch.path().join("tokens"), scratch.path().join("proxy.yaml"));
+    std::fs::write(&tokens, "0123456789abcdef scheduler\n").unwrap();
+    let settings = format!(
+        "sim: pod16\nsim-listen: 127.0.0.1:0\nlisten: 127.0.0.1:0\ntoken-file: {}\n",
+        tokens.display()
+    );
+    std::fs::write(&config, &settings).unwrap();
+    let running = start(&["--config", config.to_str().unwrap()]).await;
+    let http = http();
+    let put = async |token: &str, name: &str| {
+        let url = format!("{}/v1/partitions/{name}", running.url);
+        let request = http.put(url).bearer_auth(token).json(&wanted(name, 4));
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    assert_eq!(put("fedcba9876543210", "one").await.0, 401);
+    assert_eq!(put("0123456789abcdef", "one").await.1["account"], Value::Null);
+
+    let quota = "quotas:\n  - {namespace: default, max-ipus: 4}\n";
+    std::fs::write(&tokens, "fedcba9876543210 scheduler\n").unwrap();
+    std::fs::write(&config, settings + quota).unwrap();
+    let mut answer = put("fedcba9876543210", "two").await;
+    while answer.0 == 401 {
+        tokio::task::yield_now().await;
+        answer = put("fedcba9876543210", "two").await;
+    }
+    assert_eq!(put("0123456789abcdef", "two").await.0, 401);
+    // Whoever came before the quota has his partition already.
+    let mut number = 0;
+    loop {
+        number += 1;
+        let (_, document) = put("fedcba9876543210", &format!("many-{number}")).await;
+        if document["waiting"]["reason"]["code"] == "QuotaExceeded" {
+            break;
+        }
+        let url = format!("{}/v1/partitions/many-{number}?wait=30s", running.url);
+        let deleted = http
+            .delete(url)
+            .bearer_auth("fedcba9876543210")
+            .send()
+            .await
+            .unwrap();
+        assert!(deleted.status().is_success());
+    }
+}

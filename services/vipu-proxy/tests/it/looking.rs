@@ -1,0 +1,93 @@
+//! What is only looked at: controllers, what would fit, metrics, health.
+
+use http::StatusCode;
+use serde_json::json;
+
+use crate::support::Bench;
+
+#[tokio::test(start_paused = true)]
+async fn controllers_are_shown_with_what_is_free_or_why_they_are_silent() {
+    let bench = Bench::new();
+    bench.put("training", "mnist", 4).await;
+    let shown = bench.get("/v1/controllers").await["controllers"][0].clone();
+    assert_eq!(
+        (&shown["name"], &shown["available"]),
+        (&json!("pod:8090"), &json!(true)),
+        "{shown}"
+    );
+    assert_eq!(
+        (&shown["free"], &shown["largestBlock"]),
+        (&json!(28), &json!(16)),
+        "{shown}"
+    );
+    assert!(shown["version"].is_string(), "{shown}");
+    bench.controller.go_down();
+    let shown = bench.get("/v1/controllers").await["controllers"][0].clone();
+    assert_eq!(
+        (&shown["available"], &shown["free"]),
+        (&json!(false), &json!(null)),
+        "{shown}"
+    );
+    assert!(shown["error"].is_string(), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_tells_what_would_fit_if_others_ended_and_changes_nothing() {
+    let bench = Bench::new();
+    bench.put("half", "half", 16).await;
+    bench.put("quarter", "quarter", 8).await;
+    let plan = async |body: serde_json::Value| {
+        let (status, document) = bench.call("POST", "/v1/plan", &body.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{document}");
+        let fits = document["planned"].as_array().unwrap().iter();
+        fits.map(|planned| planned["fits"].as_bool().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = bench.get("/v1/partitions").await;
+    assert_eq!(plan(json!({"sizes": [8, 8]})).await, [true, false]);
+    assert_eq!(
+        plan(json!({"sizes": [16], "ifTheseEnded": ["half"]})).await,
+        [true]
+    );
+    assert_eq!(
+        plan(json!({"sizes": [32], "ifTheseEnded": ["half"]})).await,
+        [false]
+    );
+    assert_eq!(bench.get("/v1/partitions").await, before);
+    for broken in [
+        json!({"sizes": []}),
+        json!({"sizes": [3]}),
+        json!({"sizes": [1], "ifTheseEnded": ["a b"]}),
+    ] {
+        let (status, problem) = bench.call("POST", "/v1/plan", &broken.to_string()).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_tell_what_the_ledger_holds_and_what_was_asked() {
+    let bench = Bench::new();
+    bench.put("training", "mnist", 4).await;
+    bench.put("large", "large", 32).await;
+    let text = bench.text("/metrics").await;
+    for line in [
+        "vipu_proxy_partitions{state=\"active\",controller=\"pod:8090\"} 1",
+        "vipu_proxy_ipus{kind=\"used\"} 4",
+        "vipu_proxy_ipus{kind=\"available\"} 28",
+        "vipu_proxy_waiting{reason=\"NotEnoughFree\"} 1",
+        "vipu_proxy_quarantined 0",
+        "vipu_proxy_request_seconds_count{method=\"PUT\",path=\"/v1/partitions/{id}\",status=\"200\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert_eq!(text.matches("# EOF").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_without_a_ledger_is_alive_and_not_ready() {
+    let bench = Bench::new();
+    for path in ["/health", "/livez", "/readyz"] {
+        assert_eq!(bench.get(path).await, json!({"status": "ok"}));
+    }
+}
