@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::Topology;
@@ -93,7 +94,9 @@ async fn write_on(
             None => loop {
                 match store.load(None).await {
                     Ok(found) => break found.unwrap().revision,
-                    Err(StoreError::Unavailable { .. }) => tokio::task::yield_now().await,
+                    Err(StoreError::Unavailable { .. }) => {
+                        tokio::time::sleep(Duration::from_millis(10)).await
+                    }
                     Err(error) => panic!("{error}"),
                 }
             },
@@ -284,7 +287,7 @@ async fn restored(mut cluster: Cluster, snapshot: &std::path::Path) -> Cluster {
 fn pod() -> (Topology, FakeController) {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
-    controller.operation(std::time::Duration::from_millis(2));
+    controller.operation(Duration::from_millis(2));
     (topology, controller)
 }
 
