@@ -134,7 +134,19 @@ name!(
     ExclusionOwner, "exclusion owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 
+name!(
+    /// The id of an exclusion that the ledger keeps: 1 to 63 letters, digits, `-`, `_` and `.`.
+    ExclusionId, "exclusion id", 63, "1 to 63 letters, digits, '-', '_' or '.'",
+    |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+);
+
 impl ExclusionOwner {
+    /// Whether the name is one of those that stand for what is observed, `health` and `foreign`.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        *self == Self::health() || *self == Self::foreign()
+    }
+
     /// The owner of exclusions because the controller calls an IPU unhealthy.
     #[must_use]
     pub fn health() -> Self {

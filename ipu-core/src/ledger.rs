@@ -18,9 +18,11 @@
 
 mod admission;
 pub(crate) mod capacity;
+pub(crate) mod change;
 pub(crate) mod diff;
 mod earliest;
 pub(crate) mod entry;
+pub(crate) mod exclusion;
 pub(crate) mod illegal;
 pub(crate) mod line;
 pub(crate) mod moves;
@@ -34,15 +36,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::ids::{ControllerName, PartitionId};
+use crate::ids::{ControllerName, ExclusionId, PartitionId};
 use crate::ledger::capacity::World;
-use crate::ledger::entry::{Change, Entry, EntryState};
+use crate::ledger::change::Change;
+use crate::ledger::entry::{Entry, EntryState};
+use crate::ledger::exclusion::Exclusion;
 use crate::ledger::line::{LineRules, Room, Verdict, Walk};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// All entries of the ledger at one revision.
+/// All of the ledger at one revision: entries and exclusions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerState {
     entries: BTreeMap<PartitionId, Arc<Entry>>,
@@ -50,6 +54,7 @@ pub struct LedgerState {
     line: BTreeMap<Place, Arc<Entry>>,
     /// The tickets of all entries, in order.
     tickets: BTreeSet<(u64, PartitionId)>,
+    exclusions: BTreeMap<ExclusionId, Arc<Exclusion>>,
 }
 
 /// A place in the line: higher priority first, then the lower ticket; the id only decides where a damaged ledger has a
@@ -61,7 +66,7 @@ fn place_of(entry: &Entry) -> Place {
 }
 
 impl LedgerState {
-    /// The state of these entries.
+    /// The state of these entries, without exclusions.
     #[must_use]
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut state = Self::default();
@@ -101,6 +106,13 @@ impl LedgerState {
                 if let Some(old) = self.entries.remove(id) {
                     self.strike(&old);
                 }
+            }
+            Change::Exclude(exclusion) => {
+                self.exclusions
+                    .insert(exclusion.id.clone(), Arc::clone(exclusion));
+            }
+            Change::Lift(id) => {
+                self.exclusions.remove(id);
             }
         }
     }
@@ -155,7 +167,7 @@ impl LedgerState {
     }
 
     /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger
-    /// knows of and the controller does not show yet is taken off; the line is not.
+    /// knows of and the controller does not show yet is taken off, and what is excluded; the line is not.
     #[must_use]
     pub fn room(&self, world: &World, spec: &PartitionSpec) -> Vec<(ControllerName, Result<Room, Reason>)> {
         overlay::room(self, world, spec)

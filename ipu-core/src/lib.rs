@@ -56,8 +56,8 @@ mod units;
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
 pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
-    AgentId, AllocationId, ClusterId, ControllerName, ExclusionOwner, JobKey, JobName, JobUid, NameError,
-    Namespace, Owner, PartitionId,
+    AgentId, AllocationId, ClusterId, ControllerName, ExclusionId, ExclusionOwner, JobKey, JobName, JobUid,
+    NameError, Namespace, Owner, PartitionId,
 };
 pub use inventory::{
     Block, BlockError, Blockers, FreeIndex, Inventory, InventoryError, Misfit, Observed, UnknownAllocation,
@@ -74,11 +74,10 @@ pub use job::violation::{Violation, Warning};
 pub use job::{CleanPodPolicy, JobSpec, RestartPolicy, Shape};
 pub use ledger::LedgerState;
 pub use ledger::capacity::{Capacity, ControllerView, Listing, SelectionOrder, Service, Unbounded, World};
+pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
 pub use ledger::diff::{Action, Life, Owners, lost};
-pub use ledger::entry::{
-    Change, Entry, EntryState, FormatError, LinePolicy, Operation, Pin, PlacedBy, Refused, Request,
-    check_format,
-};
+pub use ledger::entry::{Entry, EntryState, LinePolicy, Operation, Pin, PlacedBy, Refused, Request};
+pub use ledger::exclusion::{Excluded, Exclusion, ExclusionTarget};
 pub use ledger::illegal::Illegal;
 pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
 pub use ledger::moves::{Admission, CallWindow, Release, Step};

@@ -1,6 +1,6 @@
 //! The ledger in a ConfigMap.
 //!
-//! One key per partition, so that a person sees what is held with `kubectl get configmap ipu-partitions-tracker -o yaml`, and
+//! One key per partition and per exclusion, so that a person sees what is held with `kubectl get configmap ipu-partitions-tracker -o yaml`, and
 //! two annotations: the layout's version, and the word of the last write. The ConfigMap outlives the programs that use it.
 //!
 //! # Why it is safe
@@ -355,6 +355,7 @@ impl LedgerStore for ConfigMapStore {
         Ok(Some(Snapshot {
             revision: known.at.revision(),
             entries: known.content.entries(),
+            exclusions: known.content.exclusions(),
         }))
     }
 

@@ -1,17 +1,18 @@
-//! The stored form of an entry: one JSON object with its format version, the same in every store.
+//! The stored form of an entry and of an exclusion: one JSON object with its format version, the same in every store.
 
-use ipu_core::{Entry, FormatError, check_format};
+use ipu_core::{Entry, Exclusion, FormatError, check_format};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Why a stored text is not an entry.
+/// Why a stored text is not what it should be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// Another build wrote it.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// It is not an entry at all.
-    #[error("a stored entry is damaged")]
+    /// It is not an entry, or not an exclusion, at all.
+    #[error("a stored record is damaged")]
     Damaged(#[source] serde_json::Error),
 }
 
@@ -26,6 +27,12 @@ struct Stored<E> {
     entry: E,
 }
 
+#[derive(Serialize, Deserialize)]
+struct StoredExclusion<E> {
+    format: u32,
+    exclusion: E,
+}
+
 /// The stored form of `entry`: a line of JSON.
 #[must_use]
 pub fn encode(entry: &Entry) -> String {
@@ -37,23 +44,47 @@ pub fn encode(entry: &Entry) -> String {
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
+/// The stored form of `exclusion`: a line of JSON that no entry has.
+#[must_use]
+pub fn encode_exclusion(exclusion: &Exclusion) -> String {
+    let stored = StoredExclusion {
+        format: Exclusion::FORMAT,
+        exclusion,
+    };
+    // As for an entry.
+    serde_json::to_string(&stored).unwrap_or_default()
+}
+
 /// The entry whose stored form is `text`.
 ///
 /// # Errors
 ///
 /// [`DecodeError::Format`] if another build wrote it, whatever else it is; [`DecodeError::Damaged`] if it is not an entry.
 pub fn decode(text: &str) -> Result<Entry, DecodeError> {
-    let stored: Result<Stored<Entry>, _> = serde_json::from_str(text);
-    // What cannot be read as an entry may tell its version all the same: then that is what is wrong.
+    read(text, |stored: &Stored<Entry>| stored.format).map(|stored| stored.entry)
+}
+
+/// The exclusion whose stored form is `text`.
+///
+/// # Errors
+///
+/// As [`decode`], of an exclusion.
+pub fn decode_exclusion(text: &str) -> Result<Exclusion, DecodeError> {
+    read(text, |stored: &StoredExclusion<Exclusion>| stored.format).map(|stored| stored.exclusion)
+}
+
+fn read<T: DeserializeOwned>(text: &str, format_of: fn(&T) -> u32) -> Result<T, DecodeError> {
+    let stored: Result<T, _> = serde_json::from_str(text);
+    // What cannot be read may tell its version all the same: then that is what is wrong.
     let format = match &stored {
-        Ok(stored) => stored.format,
+        Ok(stored) => format_of(stored),
         Err(_) => {
             let version: Version = serde_json::from_str(text).map_err(DecodeError::Damaged)?;
             version.format
         }
     };
     check_format(format)?;
-    Ok(stored.map_err(DecodeError::Damaged)?.entry)
+    stored.map_err(DecodeError::Damaged)
 }
 
 #[cfg(test)]
@@ -90,12 +121,12 @@ mod tests {
 
     #[test]
     fn a_newer_form_is_refused_by_its_number_even_if_nothing_else_is_understood() {
-        let error = decode(r#"{"format":2,"something":["else"]}"#).unwrap_err();
+        let error = decode(r#"{"format":3,"something":["else"]}"#).unwrap_err();
         assert!(
-            matches!(error, DecodeError::Format(FormatError::Newer { found: 2 })),
+            matches!(error, DecodeError::Format(FormatError::Newer { found: 3 })),
             "{error}"
         );
-        assert!(error.to_string().contains("format 2, newer than 1"), "{error}");
+        assert!(error.to_string().contains("format 3, newer than 2"), "{error}");
         assert!(matches!(
             decode(r#"{"format":0}"#).unwrap_err(),
             DecodeError::Format(FormatError::Older { found: 0 })
@@ -106,5 +137,23 @@ mod tests {
     fn an_unknown_field_is_damage_and_never_dropped_silently() {
         let text = encode(&entry()).replacen("\"ticket\"", "\"surprise\":1,\"ticket\"", 1);
         assert!(matches!(decode(&text).unwrap_err(), DecodeError::Damaged(_)));
+    }
+
+    #[test]
+    fn an_exclusion_comes_back_and_is_no_entry() {
+        let exclusion = Exclusion::new(
+            "maintenance".parse().unwrap(),
+            "pod001:8090".parse().unwrap(),
+            ipu_core::ExclusionTarget::Ipu("a1".parse().unwrap(), 3),
+            "admin".parse().unwrap(),
+            "a cable, \"half\" in",
+        );
+        let text = encode_exclusion(&exclusion);
+        assert_eq!(decode_exclusion(&text).unwrap(), exclusion);
+        assert!(matches!(decode(&text).unwrap_err(), DecodeError::Damaged(_)));
+        assert!(matches!(
+            decode_exclusion(&encode(&entry())).unwrap_err(),
+            DecodeError::Damaged(_)
+        ));
     }
 }

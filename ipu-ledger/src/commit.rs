@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{Change, Entry, LedgerState, PartitionId};
+use ipu_core::{Change, ChangeKey, Entry, LedgerState, PartitionId};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::feed::{Feed, LedgerChange, difference};
@@ -43,8 +43,9 @@ struct Cached {
 impl Cached {
     /// Takes over a change that is about to be committed.
     fn advance(&mut self, change: &Change) {
-        let id = change.id();
-        if !self.ahead.contains_key(id) {
+        if let Some(id) = change.partition()
+            && !self.ahead.contains_key(id)
+        {
             self.ahead.insert(id.clone(), self.state.get_shared(id).cloned());
         }
         self.state.apply(change);
@@ -232,13 +233,13 @@ impl<S: LedgerStore> Committer<S> {
         let Some(basis) = cached.revision.take() else {
             return Err(abandoned());
         };
-        let mut changes: BTreeMap<PartitionId, Change> = BTreeMap::new();
+        let mut changes: BTreeMap<ChangeKey, Change> = BTreeMap::new();
         let mut freed = false;
         for job in &mut batch.jobs {
             for change in job.run(&cached.state) {
                 freed |= frees(&cached.state, &change);
                 cached.advance(&change);
-                changes.insert(change.id().clone(), change);
+                changes.insert(change.key(), change);
             }
         }
         if changes.is_empty() {
@@ -258,7 +259,7 @@ impl<S: LedgerStore> Committer<S> {
 
     async fn refresh(&self, cached: &mut Cached) -> Result<(), StoreError> {
         if let Some(snapshot) = self.store.load(cached.revision.as_ref()).await? {
-            cached.replace(LedgerState::of(snapshot.entries));
+            cached.replace(LedgerState::of(snapshot.entries).with_exclusions(snapshot.exclusions));
             cached.revision = Some(snapshot.revision);
         }
         // What is cached after a commit that failed is not what is stored.
@@ -273,7 +274,8 @@ impl<S: LedgerStore> Committer<S> {
 fn frees(state: &LedgerState, change: &Change) -> bool {
     let held = |id| state.get(id).is_some_and(|entry| entry.state.holds());
     match change {
-        Change::Remove(_) => true,
+        Change::Remove(_) | Change::Lift(_) => true,
+        Change::Exclude(_) => false,
         Change::Put(entry) => !entry.state.holds() && held(&entry.id),
     }
 }

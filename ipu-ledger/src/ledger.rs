@@ -27,7 +27,7 @@ const ROUNDS: u32 = 16;
 
 /// The ledger. Cheap to clone; clones share everything.
 pub struct Ledger<C: ?Sized, S> {
-    driver: Arc<Driver<C, S>>,
+    pub(crate) driver: Arc<Driver<C, S>>,
 }
 
 impl<C: ?Sized, S> Clone for Ledger<C, S> {

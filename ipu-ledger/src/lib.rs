@@ -28,6 +28,7 @@ mod codec;
 mod commit;
 mod drive;
 mod error;
+mod exclude;
 mod feed;
 mod ledger;
 mod liveness;
@@ -37,7 +38,7 @@ mod store;
 mod views;
 
 pub use answer::{Answer, Grant, Pending, Released, RepairReport};
-pub use codec::{DecodeError, decode, encode};
+pub use codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
 pub use error::LedgerError;
 pub use feed::LedgerChange;
 pub use ledger::{Ledger, request_of};
@@ -48,8 +49,9 @@ pub use store::SqliteStore;
 pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
 
 pub use ipu_core::{
-    Change, Entry, EntryState, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin,
-    Quota, QuotaSubject, Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
+    Change, ChangeKey, Entry, EntryState, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget,
+    Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota, QuotaSubject,
+    Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
 };
 
 /// The examples of the README compile and run.

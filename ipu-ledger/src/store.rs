@@ -8,7 +8,7 @@ use std::any::Any;
 use std::fmt;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, FormatError};
+use ipu_core::{Change, Entry, Exclusion, FormatError};
 
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub revision: Revision,
     /// The entries, in any order, each id once.
     pub entries: Vec<Entry>,
+    /// The exclusions, in any order, each id once.
+    pub exclusions: Vec<Exclusion>,
 }
 
 /// The turn to write, among processes that share a store. It ends when it is dropped.

@@ -36,10 +36,11 @@ macro_rules! cases {
     };
 }
 
-fn cases<S: LedgerStore>() -> [Case<S>; 20] {
+fn cases<S: LedgerStore>() -> [Case<S>; 22] {
     cases![
         content::an_empty_ledger_has_a_revision_and_no_entries,
         content::every_field_of_every_entry_comes_back,
+        content::exclusions_come_back_until_they_are_lifted,
         content::load_answers_none_exactly_if_nothing_was_committed,
         content::changes_are_taken_in_their_order,
         content::a_large_ledger_is_kept_or_refused_whole,
@@ -56,6 +57,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 20] {
         turns::whoever_gives_up_waiting_for_a_turn_leaves_none_behind,
         turns::a_commit_needs_no_turn,
         crashing::a_commit_that_is_given_up_is_whole_or_absent,
+        driving::nothing_new_is_placed_on_what_another_process_excluded,
         driving::a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt,
         driving::drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing,
     ]

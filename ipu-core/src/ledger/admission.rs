@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::World;
-use crate::ledger::entry::{Change, Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
+use crate::ledger::change::Change;
+use crate::ledger::entry::{Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
 use crate::ledger::illegal::{Illegal, check_attempt, check_owner};
 use crate::ledger::line::{LineRules, Verdict, Walk, may_take_over};
 use crate::ledger::moves::{Admission, CallWindow, Step, changed};

@@ -2,10 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::ids::{ControllerName, PartitionId};
+use crate::ids::{ControllerName, ExclusionOwner, PartitionId};
+use crate::ledger::exclusion::ExclusionTarget;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
 
@@ -39,6 +41,15 @@ pub trait Capacity: Send + Sync {
     /// Gives back what `id` has; nothing if it has nothing.
     fn give(&mut self, id: &PartitionId);
 
+    /// Has `what` get nothing new from now on, because `owner` says so. Who has a place there keeps it, and is answered.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be excluded. Where there is no such hardware nothing changes; who does not know his hardware takes
+    /// nothing new at all from then on, because what is excluded might get it.
+    fn exclude(&mut self, owner: &ExclusionOwner, what: &ExclusionTarget)
+    -> Result<Vec<PartitionId>, Reason>;
+
     /// How many partitions of `spec` fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
 
@@ -50,6 +61,8 @@ pub trait Capacity: Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct Unbounded {
     taken: BTreeMap<PartitionId, u32>,
+    /// Why nothing new is taken, if so.
+    closed: Option<Reason>,
 }
 
 impl Capacity for Unbounded {
@@ -58,11 +71,11 @@ impl Capacity for Unbounded {
     }
 
     fn free(&self) -> u32 {
-        u32::MAX
+        if self.closed.is_some() { 0 } else { u32::MAX }
     }
 
     fn largest_block(&self) -> u32 {
-        u32::MAX
+        self.free()
     }
 
     fn has(&self, id: &PartitionId) -> bool {
@@ -75,8 +88,28 @@ impl Capacity for Unbounded {
         spec: &PartitionSpec,
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason> {
+        if let Some(reason) = &self.closed {
+            return Err(reason.clone());
+        }
         self.taken.insert(id.clone(), spec.size.get());
         Ok(places.to_vec())
+    }
+
+    fn exclude(
+        &mut self,
+        owner: &ExclusionOwner,
+        what: &ExclusionTarget,
+    ) -> Result<Vec<PartitionId>, Reason> {
+        let closed = |why: &str| Reason::new("Excluded", format!("{owner} excludes {what}{why}"));
+        if *what == ExclusionTarget::Controller {
+            self.closed = Some(closed(""));
+            return Ok(self.taken.keys().cloned().collect());
+        }
+        self.closed = Some(closed(", and the controller does not tell its hardware"));
+        Err(Reason::new(
+            "HardwareUnknown",
+            "the controller does not tell its hardware, so only the whole of it can be excluded",
+        ))
     }
 
     fn give(&mut self, id: &PartitionId) {
@@ -84,7 +117,7 @@ impl Capacity for Unbounded {
     }
 
     fn fit_count(&self, _: &PartitionSpec) -> u32 {
-        u32::MAX
+        self.free()
     }
 
     fn blockers(&self, _: &PartitionSpec) -> Vec<PartitionId> {

@@ -1,7 +1,6 @@
 //! What the ledger remembers of one partition or of one request for a partition, and what a request says.
 
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -313,10 +312,8 @@ pub enum PlacedBy {
 }
 
 impl Entry {
-    /// The version of the stored form that this build writes.
+    /// The version of the stored form of an entry that this build writes: the oldest that has all of its fields.
     pub const FORMAT: u32 = 1;
-    /// The oldest version of the stored form that this build reads.
-    pub const OLDEST_FORMAT: u32 = 1;
 
     /// A new entry for `request`, at the end of the line.
     pub(crate) fn waiting(request: &Request, ticket: u64, now: Timestamp) -> Self {
@@ -427,64 +424,4 @@ pub(crate) fn same_make(asked: &PartitionSpec, found: &PartitionSpec) -> bool {
         && asked.replicas == found.replicas
         && asked.reconfigurable == found.reconfigurable
         && (asked.allocation.is_none() || asked.allocation == found.allocation)
-}
-
-/// One change of the ledger: what a store has to write. Not `non_exhaustive`: a store that does not know of a kind of
-/// change must not compile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// This entry is new or replaces the one of the same id.
-    Put(Arc<Entry>),
-    /// The entry is gone.
-    Remove(PartitionId),
-}
-
-impl Change {
-    /// The id that it is about.
-    #[must_use]
-    pub fn id(&self) -> &PartitionId {
-        match self {
-            Self::Put(entry) => &entry.id,
-            Self::Remove(id) => id,
-        }
-    }
-}
-
-/// A stored ledger that this build must not touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// A newer build wrote it.
-    #[error(
-        "the ledger has format {found}, newer than {} that this build knows; use the build that wrote it",
-        Entry::FORMAT
-    )]
-    Newer {
-        /// The stored version.
-        found: u32,
-    },
-    /// It is too old to be read by this build.
-    #[error(
-        "the ledger has format {found}, older than {} that this build still reads; upgrade one version at a time",
-        Entry::OLDEST_FORMAT
-    )]
-    Older {
-        /// The stored version.
-        found: u32,
-    },
-}
-
-/// Whether this build may read and write a ledger of format `found`. Stores ask before they write anything.
-///
-/// # Errors
-///
-/// [`FormatError`] names the version and what to do.
-pub const fn check_format(found: u32) -> Result<(), FormatError> {
-    if found > Entry::FORMAT {
-        Err(FormatError::Newer { found })
-    } else if found < Entry::OLDEST_FORMAT {
-        Err(FormatError::Older { found })
-    } else {
-        Ok(())
-    }
 }

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::entry::Entry;
+use crate::ledger::exclusion::{Exclusion, ExclusionTarget};
 use crate::partition::PartitionSpec;
 use crate::units::Timestamp;
 
@@ -67,6 +68,25 @@ pub enum Illegal {
         state: &'static str,
         /// What it was to become.
         wanted: &'static str,
+    },
+    /// The id is taken by another exclusion, or the exclusion is somebody else's.
+    #[error(
+        "exclusion {} is {}'s, of {} at controller {}: {}",
+        recorded.id, recorded.owner, recorded.what, recorded.controller, recorded.reason
+    )]
+    OtherExclusion {
+        /// As it is recorded.
+        recorded: Box<Exclusion>,
+    },
+    /// That cannot be excluded.
+    #[error("{what} at controller {controller} cannot be excluded: {why}")]
+    CannotExclude {
+        /// What was to be excluded.
+        what: Box<ExclusionTarget>,
+        /// Where.
+        controller: ControllerName,
+        /// Why not.
+        why: String,
     },
     /// A call that somebody made may still be under way.
     #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]

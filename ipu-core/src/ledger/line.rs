@@ -195,8 +195,9 @@ impl<'a> Walk<'a> {
                 self.quotas.add(entry);
                 self.pass(entry);
                 let overlay = &mut self.overlays[index];
-                // Left to itself the controller could choose IPUs that are kept for those ahead, or that workers use.
-                let must_be_told = overlay.lost_some || !overlay.going.is_empty();
+                // Left to itself the controller could choose IPUs that are kept for those ahead, that workers use, or
+                // that are excluded.
+                let must_be_told = overlay.lost_some || overlay.has_excluded || !overlay.going.is_empty();
                 let explicit = !entry.pin.ipus.is_empty() || (must_be_told && !places.is_empty());
                 overlay.going.push(entry.id.clone());
                 self.going.push((entry, overlay.name.clone()));

@@ -8,7 +8,8 @@ use core::time::Duration;
 
 use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::entry::{Change, Entry, EntryState, Operation, PlacedBy, Refused};
+use crate::ledger::change::Change;
+use crate::ledger::entry::{Entry, EntryState, Operation, PlacedBy, Refused};
 use crate::ledger::illegal::{Illegal, check_attempt, check_owner, moved};
 use crate::ledger::line::Waiting;
 use crate::units::Timestamp;

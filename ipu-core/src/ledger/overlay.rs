@@ -28,6 +28,8 @@ pub(crate) struct Overlay<'a> {
     fingerprint: u64,
     /// Whether the controller has lost a partition that somebody may still be using.
     pub(crate) lost_some: bool,
+    /// Whether IPUs are excluded that the controller does not know of.
+    pub(crate) has_excluded: bool,
     /// Refused sizes of the line so far.
     pub(crate) refusals: Vec<Entry>,
 }
@@ -112,6 +114,8 @@ pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay
                 let _ = room.take(&entry.id, &entry.spec, &[]);
             }
         }
+        // Last, so that holders keep their places.
+        let has_excluded = state.take_off_excluded(&view.name, &mut *room);
         overlays.push(Overlay {
             name: view.name.clone(),
             now: room,
@@ -119,6 +123,7 @@ pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay
             holders,
             fingerprint: listing.fingerprint(),
             lost_some,
+            has_excluded,
             refusals: Vec::new(),
         });
     }

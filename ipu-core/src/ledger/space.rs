@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::ids::{ClusterId, PartitionId};
+use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
 use crate::inventory::{Block, Inventory};
 use crate::ledger::capacity::Capacity;
+use crate::ledger::exclusion::ExclusionTarget;
 use crate::partition::{IpuPlace, PartitionSpec};
 use crate::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
 use crate::reason::Reason;
@@ -80,6 +81,19 @@ impl Capacity for Space {
         let _ = self.0.vacate(id);
     }
 
+    fn exclude(
+        &mut self,
+        owner: &ExclusionOwner,
+        what: &ExclusionTarget,
+    ) -> Result<Vec<PartitionId>, Reason> {
+        let unknown = || Reason::new("UnknownIpus", format!("there is no {what}"));
+        let ipus = excluded(self.0.topology(), what).ok_or_else(unknown)?;
+        match self.0.exclude(owner, ipus) {
+            Ok(holders) => Ok(holders.into_iter().collect()),
+            Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
+        }
+    }
+
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {
         self.0.fit_count(spec.size, spec.allocation.as_ref())
     }
@@ -102,6 +116,23 @@ fn addresses(topology: &Topology, spec: &PartitionSpec, places: &[IpuPlace]) -> 
     match spec.allocation.as_ref().and_then(|id| topology.allocation(id)) {
         Some(allocation) => all_in(&allocation.cluster),
         None => topology.clusters().iter().find_map(|cluster| all_in(&cluster.id)),
+    }
+}
+
+/// The IPUs of what is to be excluded; none if there is no such thing.
+fn excluded(topology: &Topology, what: &ExclusionTarget) -> Option<Vec<IpuAddress>> {
+    match what {
+        ExclusionTarget::Controller => {
+            let machines = topology
+                .agents()
+                .filter_map(|(agent, _)| topology.agent_ipus(agent));
+            Some(machines.flatten().collect())
+        }
+        ExclusionTarget::Machine(agent) => Some(topology.agent_ipus(agent)?.to_vec()),
+        ExclusionTarget::Ipu(agent, number) => {
+            let ipus = topology.agent_ipus(agent)?;
+            Some(Vec::from([*ipus.get(usize::try_from(*number).ok()?)?]))
+        }
     }
 }
 

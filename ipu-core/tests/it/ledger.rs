@@ -2,6 +2,7 @@
 
 mod attempts;
 mod what_if;
+mod exclusions;
 
 use std::sync::Arc;
 use std::time::Duration;

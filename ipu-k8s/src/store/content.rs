@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipu_core::{Change, Entry, EntryState, Operation, PartitionId};
-use ipu_ledger::DecodeError;
+use ipu_core::{Change, Entry, EntryState, Exclusion, ExclusionId, Operation, PartitionId};
+use ipu_ledger::{DecodeError, decode_exclusion, encode_exclusion};
 use serde_json::{Value, json};
 
 use super::codec::{compact, expand};
@@ -17,14 +17,32 @@ const GROWTH: usize = 64;
 /// What stays free for entries that hold already and grow: fences, the words of errors, partitions that are found.
 const HEADROOM_PARTS: usize = 32;
 
-/// One key and value, with the entry that they mean.
+/// What the key of an exclusion begins with; no id of a partition makes such a key.
+const EXCLUSION: &str = ".x";
+
+/// One key and value, with what they mean.
 #[derive(Clone, Debug)]
 struct Kept {
     text: Arc<str>,
-    entry: Arc<Entry>,
+    record: Record,
 }
 
-/// The entries of the ConfigMap by key. To clone it copies no text.
+#[derive(Clone, Debug)]
+enum Record {
+    Entry(Arc<Entry>),
+    Exclusion(Arc<Exclusion>),
+}
+
+impl Kept {
+    const fn entry(&self) -> Option<&Arc<Entry>> {
+        match &self.record {
+            Record::Entry(entry) => Some(entry),
+            Record::Exclusion(_) => None,
+        }
+    }
+}
+
+/// The entries and exclusions of the ConfigMap by key. To clone it copies no text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     kept: BTreeMap<Arc<str>, Kept>,
@@ -62,18 +80,27 @@ impl Content {
             let same = known
                 .and_then(|known| known.kept.get(key.as_str()))
                 .filter(|same| *same.text == *text);
-            let entry = match same {
-                Some(same) => Arc::clone(&same.entry),
-                None => Arc::new(read_entry(&key, &text)?),
+            let record = match same {
+                Some(same) => same.record.clone(),
+                None => read_record(&key, &text)?,
             };
             let text = text.into();
-            kept.insert(key.into(), Kept { text, entry });
+            kept.insert(key.into(), Kept { text, record });
         }
         Ok(Self { kept, tracked: false })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
-        self.kept.values().map(|kept| Entry::clone(&kept.entry)).collect()
+        let entries = self.kept.values().filter_map(Kept::entry);
+        entries.map(|entry| Entry::clone(entry)).collect()
+    }
+
+    pub(super) fn exclusions(&self) -> Vec<Exclusion> {
+        let exclusions = self.kept.values().filter_map(|kept| match &kept.record {
+            Record::Entry(_) => None,
+            Record::Exclusion(exclusion) => Some(Exclusion::clone(exclusion)),
+        });
+        exclusions.collect()
     }
 
     /// The patch that makes `changes` at `at` and nowhere else.
@@ -124,10 +151,18 @@ impl Content {
                     key_of(&entry.id).into(),
                     Kept {
                         text: compact(entry).into(),
-                        entry: Arc::clone(entry),
+                        record: Record::Entry(Arc::clone(entry)),
                     },
                 ),
                 Change::Remove(id) => content.kept.remove(key_of(id).as_str()),
+                Change::Exclude(exclusion) => content.kept.insert(
+                    key_of_exclusion(&exclusion.id).into(),
+                    Kept {
+                        text: encode_exclusion(exclusion).into(),
+                        record: Record::Exclusion(Arc::clone(exclusion)),
+                    },
+                ),
+                Change::Lift(id) => content.kept.remove(key_of_exclusion(id).as_str()),
             };
         }
         content
@@ -145,13 +180,16 @@ impl Content {
         let waiting = self
             .kept
             .values()
-            .filter(|kept| !kept.entry.state.holds())
+            .filter_map(Kept::entry)
+            .filter(|entry| !entry.state.holds())
             .count();
         let reserved = waiting * GROWTH + most / HEADROOM_PARTS;
         let new = self
             .kept
             .iter()
-            .any(|(key, kept)| !before.kept.contains_key(key) && is_new_work(&kept.entry));
+            .filter(|(key, _)| !before.kept.contains_key(*key))
+            .filter_map(|(_, kept)| kept.entry())
+            .any(|entry| is_new_work(entry));
         if new && bytes + reserved > most {
             return Err(Full(format!(
                 "{} entries take {} of {most} bytes of the ConfigMap, and {reserved} are kept free for those that \
@@ -195,21 +233,35 @@ fn key_of(id: &PartitionId) -> String {
     }
 }
 
-fn read_entry(key: &str, text: &str) -> Result<Entry, Unreadable> {
+/// The key of an exclusion: its id after a mark.
+fn key_of_exclusion(id: &ExclusionId) -> String {
+    format!("{EXCLUSION}{id}")
+}
+
+fn read_record(key: &str, text: &str) -> Result<Record, Unreadable> {
     let damaged = |detail: String| Unreadable::Damaged {
         key: key.into(),
         detail,
     };
+    let unread = |error| match error {
+        DecodeError::Format(format) => Unreadable::Format(format),
+        other => damaged(told(&other)),
+    };
+    if let Some(id) = key.strip_prefix(EXCLUSION) {
+        let exclusion = decode_exclusion(text).map_err(unread)?;
+        return match exclusion.id.as_str() == id {
+            true => Ok(Record::Exclusion(Arc::new(exclusion))),
+            false => Err(damaged(format!("it holds the exclusion {}", exclusion.id))),
+        };
+    }
     let id = match key.strip_prefix(".p") {
         Some(odd) => odd,
         None if key.starts_with('.') => return Err(damaged("no key of a ledger begins so".into())),
         None => key,
     };
     let id = PartitionId::new(id).map_err(|error| damaged(error.to_string()))?;
-    expand(&id, text).map_err(|error| match error {
-        DecodeError::Format(format) => Unreadable::Format(format),
-        other => damaged(told(&other)),
-    })
+    let entry = expand(&id, text).map_err(unread)?;
+    Ok(Record::Entry(Arc::new(entry)))
 }
 
 /// An error with its causes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, PartitionId};
+use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
 
 use super::{LedgerStore, Revision, Snapshot, StoreError};
 
@@ -18,6 +18,7 @@ pub struct MemoryStore {
 struct Kept {
     revision: u64,
     entries: BTreeMap<PartitionId, Entry>,
+    exclusions: BTreeMap<ExclusionId, Exclusion>,
 }
 
 impl MemoryStore {
@@ -44,6 +45,7 @@ impl LedgerStore for MemoryStore {
         Ok(Some(Snapshot {
             revision,
             entries: kept.entries.values().cloned().collect(),
+            exclusions: kept.exclusions.values().cloned().collect(),
         }))
     }
 
@@ -54,9 +56,14 @@ impl LedgerStore for MemoryStore {
         }
         for change in changes {
             match change {
-                Change::Put(entry) => kept.entries.insert(entry.id.clone(), Entry::clone(entry)),
-                Change::Remove(id) => kept.entries.remove(id),
-            };
+                Change::Put(entry) => drop(kept.entries.insert(entry.id.clone(), Entry::clone(entry))),
+                Change::Remove(id) => drop(kept.entries.remove(id)),
+                Change::Exclude(exclusion) => {
+                    kept.exclusions
+                        .insert(exclusion.id.clone(), Exclusion::clone(exclusion));
+                }
+                Change::Lift(id) => drop(kept.exclusions.remove(id)),
+            }
         }
         kept.revision += 1;
         Ok(Revision::new(kept.revision.to_string()))

@@ -1,6 +1,6 @@
 //! A ledger in one SQLite file that several processes of a host share.
 //!
-//! One row per entry and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
+//! One row per entry, one per exclusion and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
 //! it, because SQLite's own lock is unfair: of sixteen processes some got nothing for seconds. The compare-and-swap is in
 //! the transaction itself; turns only make it fair.
 
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, FormatError, check_format};
+use ipu_core::{Change, Entry, Exclusion, FormatError, check_format};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;
 
 use super::{LedgerStore, Revision, Snapshot, StoreError, Turn};
-use crate::codec::{DecodeError, decode, encode};
+use crate::codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
 
 /// "IPUL": what makes an SQLite file a ledger.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"IPUL");
@@ -141,14 +141,24 @@ impl LedgerStore for SqliteStore {
                 return Ok(None);
             }
             check(&transaction, shared)?;
-            let rows: Vec<String> = transaction
-                .prepare_cached("SELECT entry FROM entries")
-                .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
-                .map_err(failed)?;
-            let entries: Result<Vec<Entry>, StoreError> = rows.iter().map(|row| entry(shared, row)).collect();
+            let rows = |query: &str| -> Result<Vec<String>, StoreError> {
+                transaction
+                    .prepare_cached(query)
+                    .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
+                    .map_err(failed)
+            };
+            let (entries, exclusions) = (
+                rows("SELECT entry FROM entries")?,
+                rows("SELECT exclusion FROM exclusions")?,
+            );
+            let read = |error| unread(shared, error);
+            let entries: Result<Vec<Entry>, _> = entries.iter().map(|row| decode(row)).collect();
+            let exclusions: Result<Vec<Exclusion>, _> =
+                exclusions.iter().map(|row| decode_exclusion(row)).collect();
             Ok(Some(Snapshot {
                 revision,
-                entries: entries?,
+                entries: entries.map_err(read)?,
+                exclusions: exclusions.map_err(read)?,
             }))
         })
         .await
@@ -225,15 +235,27 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
         .and_then(|_| connection.pragma_update(None, "synchronous", "FULL"))
         .map_err(failed)?;
-    if application == 0 {
+    let whole = || {
+        connection
+            .prepare("SELECT exclusion FROM exclusions LIMIT 0")
+            .is_ok()
+    };
+    if application == 0 || !whole() {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(failed)?;
-        create(&transaction).map_err(failed)?;
+        if application == 0 {
+            create(&transaction).map_err(failed)?;
+        }
+        transaction.execute_batch(SINCE_FORMAT_2).map_err(failed)?;
         transaction.commit().map_err(failed)?;
     }
     Ok(connection)
 }
+
+/// The tables that came with format 2. The build before does not look at them, and goes on with a ledger as long as they
+/// hold nothing that it would have to know of: then the ledger is still of format 1.
+const SINCE_FORMAT_2: &str = "CREATE TABLE IF NOT EXISTS exclusions (id TEXT PRIMARY KEY, exclusion TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
 fn create(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -261,6 +283,7 @@ fn revision(transaction: &Transaction<'_>) -> rusqlite::Result<Revision> {
 }
 
 fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<()> {
+    let mut excludes = false;
     for change in changes {
         match change {
             Change::Put(entry) => transaction
@@ -271,7 +294,28 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
             Change::Remove(id) => transaction
                 .prepare_cached("DELETE FROM entries WHERE id = ?1")?
                 .execute([id.as_str()])?,
+            Change::Exclude(exclusion) => {
+                excludes = true;
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO exclusions VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET exclusion = ?2",
+                    )?
+                    .execute((exclusion.id.as_str(), encode_exclusion(exclusion)))?
+            }
+            Change::Lift(id) => {
+                excludes = true;
+                transaction
+                    .prepare_cached("DELETE FROM exclusions WHERE id = ?1")?
+                    .execute([id.as_str()])?
+            }
         };
+    }
+    if excludes {
+        // A build that knows of no exclusions must not place anything on what is excluded.
+        let left: bool =
+            transaction.query_row("SELECT EXISTS (SELECT 1 FROM exclusions)", [], |row| row.get(0))?;
+        let format = if left { Exclusion::FORMAT } else { Entry::FORMAT };
+        transaction.pragma_update(None, "user_version", format)?;
     }
     transaction
         .prepare_cached("UPDATE ledger SET revision = revision + 1")?
@@ -279,11 +323,11 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
     Ok(())
 }
 
-fn entry(shared: &Shared, row: &str) -> Result<Entry, StoreError> {
-    decode(row).map_err(|error| match error {
+fn unread(shared: &Shared, error: DecodeError) -> StoreError {
+    match error {
         DecodeError::Format(format) => StoreError::Format(format),
         DecodeError::Damaged(source) => shared.corrupt(&source.to_string()),
-    })
+    }
 }
 
 /// The file on which processes take turns.

@@ -4,6 +4,7 @@
 mod changes;
 mod driving;
 mod embedded;
+mod excluding;
 mod first_thread;
 mod interleavings;
 mod processes;

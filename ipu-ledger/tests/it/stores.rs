@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use ipu_core::{FormatError, Topology};
+use ipu_core::{FormatError, LedgerState, Topology};
 use ipu_ledger::{
-    Change, Entry, EntryState, Ledger, LedgerStore, MemoryStore, Revision, Snapshot, SqliteStore, StoreError,
+    Change, Entry, EntryState, Exclusion, ExclusionTarget, Ledger, LedgerStore, MemoryStore, Revision,
+    Snapshot, SqliteStore, StoreError, encode,
 };
 use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
@@ -46,7 +47,7 @@ async fn a_newer_ledger_is_refused_by_name_and_stays_as_it_is() {
     let revision = load(&store).await.revision;
     let newer = rusqlite::Connection::open(&path).unwrap();
     newer
-        .pragma_update(None, "user_version", Entry::FORMAT + 1)
+        .pragma_update(None, "user_version", LedgerState::FORMAT + 1)
         .unwrap();
 
     let error = store
@@ -66,6 +67,71 @@ async fn a_newer_ledger_is_refused_by_name_and_stays_as_it_is() {
         .query_row("SELECT count(*) FROM entries", [], |row| row.get(0))
         .unwrap();
     assert_eq!(entries, 0);
+}
+
+/// The tables as the build before made them.
+const FORMAT_1: &str =
+    "CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL) STRICT;
+    INSERT INTO ledger VALUES (1, 41);
+    CREATE TABLE entries (id TEXT PRIMARY KEY, entry TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    PRAGMA application_id = 0x4950554c;
+    PRAGMA user_version = 1;";
+
+#[tokio::test]
+async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_something_is_excluded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let before = rusqlite::Connection::open(&path).unwrap();
+    before.execute_batch(FORMAT_1).unwrap();
+    let old = entry("a").await;
+    before
+        .execute(
+            "INSERT INTO entries VALUES (?1, ?2)",
+            (old.id.as_str(), encode(&old)),
+        )
+        .unwrap();
+    let version = || -> u32 {
+        before
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap()
+    };
+
+    let store = SqliteStore::open(&path).unwrap();
+    let found = load(&store).await;
+    assert_eq!(found.entries, [Entry::clone(&old)]);
+    assert_eq!(found.exclusions, []);
+    let revision = store
+        .commit(&found.revision, &[Change::Put(entry("b").await)])
+        .await
+        .unwrap();
+    assert_eq!(version(), 1);
+    let entries: Vec<String> = before
+        .prepare("SELECT entry FROM entries")
+        .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
+        .unwrap();
+    assert!(
+        entries.iter().all(|entry| entry.starts_with("{\"format\":1,")),
+        "{entries:?}"
+    );
+
+    let exclusion = Exclusion::new(
+        "x".parse().unwrap(),
+        name("c"),
+        ExclusionTarget::Controller,
+        "admin".parse().unwrap(),
+        "a test",
+    );
+    let change = Change::Exclude(Arc::new(exclusion.clone()));
+    let revision = store.commit(&revision, &[change]).await.unwrap();
+    // The build before knows of no exclusions, and refuses every number above 1.
+    assert_eq!(version(), 2);
+    let found = load(&SqliteStore::open(&path).unwrap()).await;
+    assert_eq!(found.exclusions.first(), Some(&exclusion));
+    store
+        .commit(&revision, &[Change::Lift(exclusion.id)])
+        .await
+        .unwrap();
+    assert_eq!(version(), 1);
 }
 
 #[tokio::test]

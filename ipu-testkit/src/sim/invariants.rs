@@ -78,7 +78,7 @@ impl World {
         self.state().report.commits += 1;
         {
             for change in changes {
-                let id = change.id();
+                let Some(id) = change.partition() else { continue };
                 let (old, new) = (before.get(id), after.get(id));
                 let (from, to) = (label(old.map(|e| &**e)), label(new.map(|e| &**e)));
                 if (from, to) == ("intent", "active") {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, PartitionId};
+use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 
 use super::world::World;
@@ -16,6 +16,7 @@ pub(super) type Entries = BTreeMap<PartitionId, Arc<Entry>>;
 struct Kept {
     revision: u64,
     entries: Entries,
+    exclusions: BTreeMap<ExclusionId, Arc<Exclusion>>,
 }
 
 /// The store. Clones share it.
@@ -81,9 +82,14 @@ impl SimStore {
         let before = kept.entries.clone();
         for change in changes {
             match change {
-                Change::Put(entry) => kept.entries.insert(entry.id.clone(), Arc::clone(entry)),
-                Change::Remove(id) => kept.entries.remove(id),
-            };
+                Change::Put(entry) => drop(kept.entries.insert(entry.id.clone(), Arc::clone(entry))),
+                Change::Remove(id) => drop(kept.entries.remove(id)),
+                Change::Exclude(exclusion) => {
+                    kept.exclusions
+                        .insert(exclusion.id.clone(), Arc::clone(exclusion));
+                }
+                Change::Lift(id) => drop(kept.exclusions.remove(id)),
+            }
         }
         kept.revision += 1;
         Ok((before, kept.entries.clone(), kept.revision))
@@ -113,6 +119,11 @@ impl LedgerStore for SimStore {
         Ok(Some(Snapshot {
             revision,
             entries: kept.entries.values().map(|entry| Entry::clone(entry)).collect(),
+            exclusions: kept
+                .exclusions
+                .values()
+                .map(|one| Exclusion::clone(one))
+                .collect(),
         }))
     }
 

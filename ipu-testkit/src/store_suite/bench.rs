@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use ipu_ledger::{Change, LedgerStore, Revision, Snapshot, StoreError};
+use ipu_ledger::{Change, LedgerStore, Revision, StoreError};
 use tokio::task::{JoinError, JoinSet};
 
 use super::book::Book;
@@ -88,7 +88,10 @@ pub(super) async fn newer(
 ) -> Verdict<Option<(Revision, Book)>> {
     match store.load(known).await {
         Ok(None) => Ok(None),
-        Ok(Some(Snapshot { revision, entries })) => Ok(Some((revision, Book::of(entries)?))),
+        Ok(Some(snapshot)) => {
+            let book = Book::of(snapshot.entries, snapshot.exclusions)?;
+            Ok(Some((snapshot.revision, book)))
+        }
         Err(error) => Err(broken(
             "load answers what is stored",
             "a snapshot",

@@ -1,31 +1,30 @@
 //! What a ledger has to hold, and how what it holds differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
-use ipu_core::{Change, Entry, PartitionId};
+use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::bench::Verdict;
 use crate::suite::broken;
 
-/// The entries of a ledger, by id.
+/// The entries and the exclusions of a ledger, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Book(BTreeMap<PartitionId, Entry>);
+pub(super) struct Book {
+    entries: BTreeMap<PartitionId, Entry>,
+    exclusions: BTreeMap<ExclusionId, Exclusion>,
+}
 
 impl Book {
-    pub(super) fn of(entries: Vec<Entry>) -> Verdict<Self> {
-        let mut book = BTreeMap::new();
-        for entry in entries {
-            let id = entry.id.clone();
-            if book.insert(id.clone(), entry).is_some() {
-                return Err(broken(
-                    "a snapshot has each entry once",
-                    format!("one entry {id}"),
-                    "several",
-                ));
-            }
-        }
-        Ok(Self(book))
+    pub(super) fn of(entries: Vec<Entry>, exclusions: Vec<Exclusion>) -> Verdict<Self> {
+        let entries = entries.into_iter().map(|entry| (entry.id.clone(), entry));
+        let exclusions = exclusions.into_iter().map(|one| (one.id.clone(), one));
+        Ok(Self {
+            entries: each_once("entry", entries)?,
+            exclusions: each_once("exclusion", exclusions)?,
+        })
     }
 
     /// What an empty ledger holds after `changes`.
@@ -38,22 +37,24 @@ impl Book {
     pub(super) fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
-                Change::Put(entry) => self.0.insert(entry.id.clone(), Entry::clone(entry)),
-                Change::Remove(id) => self.0.remove(id),
-            };
+                Change::Put(entry) => drop(self.entries.insert(entry.id.clone(), Entry::clone(entry))),
+                Change::Remove(id) => drop(self.entries.remove(id)),
+                Change::Exclude(one) => drop(self.exclusions.insert(one.id.clone(), Exclusion::clone(one))),
+                Change::Lift(id) => drop(self.exclusions.remove(id)),
+            }
         }
     }
 
     pub(super) fn get(&self, id: &PartitionId) -> Option<&Entry> {
-        self.0.get(id)
+        self.entries.get(id)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.0.values()
+        self.entries.values()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
     /// `seen` has to be the same.
@@ -66,37 +67,61 @@ impl Book {
 
     /// The first thing in which `seen` differs.
     pub(super) fn difference(&self, seen: &Self) -> Option<(String, String)> {
-        for (id, entry) in &self.0 {
-            match seen.0.get(id) {
-                None => {
-                    return Some((
-                        format!("{}, with {id}", self.count()),
-                        format!("{}, without it", seen.count()),
-                    ));
-                }
-                Some(other) if other != entry => return Some(fields(entry, other)),
-                Some(_) => {}
-            }
-        }
-        let more = seen.0.keys().find(|id| !self.0.contains_key(*id))?;
-        Some((
-            format!("{}, without {more}", self.count()),
-            format!("{}, with it", seen.count()),
-        ))
-    }
-
-    fn count(&self) -> String {
-        match self.0.len() {
-            1 => "1 entry".into(),
-            many => format!("{many} entries"),
-        }
+        difference("entry", "entries", &self.entries, &seen.entries)
+            .or_else(|| difference("exclusion", "exclusions", &self.exclusions, &seen.exclusions))
     }
 }
 
-/// The fields in which two entries of one id differ.
-fn fields(expected: &Entry, seen: &Entry) -> (String, String) {
+fn each_once<K: Ord + Display + Clone, V>(
+    kind: &str,
+    all: impl Iterator<Item = (K, V)>,
+) -> Verdict<BTreeMap<K, V>> {
+    let mut map = BTreeMap::new();
+    for (id, value) in all {
+        if map.insert(id.clone(), value).is_some() {
+            return Err(broken(
+                &format!("a snapshot has each {kind} once"),
+                format!("one {kind} {id}"),
+                "several",
+            ));
+        }
+    }
+    Ok(map)
+}
+
+fn difference<K: Ord + Display, V: PartialEq + Serialize>(
+    kind: &str,
+    kinds: &str,
+    expected: &BTreeMap<K, V>,
+    seen: &BTreeMap<K, V>,
+) -> Option<(String, String)> {
+    let count = |of: &BTreeMap<K, V>| match of.len() {
+        1 => format!("1 {kind}"),
+        many => format!("{many} {kinds}"),
+    };
+    for (id, value) in expected {
+        match seen.get(id) {
+            None => {
+                return Some((
+                    format!("{}, with {id}", count(expected)),
+                    format!("{}, without it", count(seen)),
+                ));
+            }
+            Some(other) if other != value => return Some(fields(id, value, other)),
+            Some(_) => {}
+        }
+    }
+    let more = seen.keys().find(|id| !expected.contains_key(*id))?;
+    Some((
+        format!("{}, without {more}", count(expected)),
+        format!("{}, with it", count(seen)),
+    ))
+}
+
+/// The fields in which two records of one id differ.
+fn fields<V: Serialize>(id: &impl Display, expected: &V, seen: &V) -> (String, String) {
     let (wanted, found) = (object(expected), object(seen));
-    let all: std::collections::BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+    let all: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
     let differing: Vec<_> = all
         .into_iter()
         .filter(|key| wanted.get(*key) != found.get(*key))
@@ -109,12 +134,12 @@ fn fields(expected: &Entry, seen: &Entry) -> (String, String) {
             .collect();
         fields.join(", ")
     };
-    (format!("{} with {}", expected.id, list(&wanted)), list(&found))
+    (format!("{id} with {}", list(&wanted)), list(&found))
 }
 
-fn object(entry: &Entry) -> Map<String, Value> {
-    match serde_json::to_value(entry) {
+fn object(record: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(record) {
         Ok(Value::Object(fields)) => fields,
-        other => panic!("an entry is an object in JSON, not {other:?}"),
+        other => panic!("a record is an object in JSON, not {other:?}"),
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ipu_core::{Change, EntryState, Timestamp};
 use ipu_ledger::{LedgerStore, StoreError};
 
-use super::bench::{Bench, Verdict, commit, error_text, holds, load, newer, under};
+use super::bench::{Bench, Verdict, commit, conflict, error_text, holds, load, newer, under};
 use super::book::Book;
-use super::entries::{entry, of_every_kind, put, put_attempt, put_many, remove};
+use super::entries::{entry, exclude, lift, of_every_kind, put, put_attempt, put_many, remove};
 use crate::suite::broken;
 
 /// More than the partitions of the largest installation: 1,024 IPUs, each a partition, and as many that wait.
@@ -63,7 +63,7 @@ pub(super) async fn every_field_of_every_entry_comes_back<S: LedgerStore>(bench:
     holds(&other, rule, &Book::after(&changes)).await?;
 
     // Replaced by another kind each: nothing of what was there before may stay.
-    let ids: Vec<_> = changes.iter().map(|change| change.id().clone()).collect();
+    let ids: Vec<_> = changes.iter().filter_map(Change::partition).cloned().collect();
     for (change, id) in changes.iter_mut().zip(ids.into_iter().rev()) {
         if let Change::Put(entry) = change {
             Arc::make_mut(entry).id = id;
@@ -73,6 +73,52 @@ pub(super) async fn every_field_of_every_entry_comes_back<S: LedgerStore>(bench:
     let rule = "an entry that is put again replaces the one of its id in every field";
     holds(&store, rule, &Book::after(&changes)).await?;
     holds(&bench.open().await, rule, &Book::after(&changes)).await?;
+    Ok(())
+}
+
+pub(super) async fn exclusions_come_back_until_they_are_lifted<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> Verdict {
+    let changes = [put("a"), exclude("a", "first"), exclude("b", "text"), put("b")];
+    let (store, mut revision) = bench.open_with(&changes).await?;
+    let mut book = Book::after(&changes);
+    let rule = "an exclusion comes back exactly as it was put, beside the entries";
+    holds(&store, rule, &book).await?;
+    holds(&bench.open().await, rule, &book).await?;
+    let steps: [(&str, Vec<Change>); 5] = [
+        (
+            "an exclusion that is put again replaces the one of its id",
+            vec![exclude("a", "second")],
+        ),
+        ("an exclusion that is lifted is gone", vec![lift("a")]),
+        (
+            "to lift what is not there is harmless",
+            vec![lift("a"), lift("nobody")],
+        ),
+        (
+            "exclusions are put, replaced and lifted in one commit with entries",
+            vec![
+                exclude("c", "c"),
+                remove("a"),
+                lift("b"),
+                exclude("d", "1"),
+                exclude("d", "2"),
+            ],
+        ),
+        (
+            "what is put and then lifted is gone, and the reverse is there",
+            vec![exclude("e", "e"), lift("e"), lift("c"), exclude("c", "again")],
+        ),
+    ];
+    for (rule, changes) in steps {
+        let old = revision;
+        revision = commit(&store, &old, &changes).await?;
+        conflict(&store, &old, &[exclude("late", "late")]).await?;
+        conflict(&store, &old, &[lift("d"), put("late")]).await?;
+        book.apply(&changes);
+        holds(&store, rule, &book).await?;
+        holds(&bench.open().await, rule, &book).await?;
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use ipu_ledger::{LedgerStore, Revision, StoreError};
 use super::bench::{Bench, Verdict, commit, error_text, holds, load, several_yields};
 use super::book::Book;
 
-use super::entries::{put, put_attempt, remove};
+use super::entries::{exclude, put, put_attempt, remove};
 use crate::suite::broken;
 
 /// How far into a commit crashes are tried: a commit that is polled more often than that has many steps alike.
@@ -48,6 +48,7 @@ pub(super) async fn a_commit_that_is_given_up_is_whole_or_absent<S: LedgerStore>
         book.apply(&ready);
 
         let mut changes = vec![put_attempt("replaced", polls + 1), remove("removed"), put("new")];
+        changes.push(exclude("new", &polls.to_string()));
         changes.extend((0..8).map(|number| put_attempt(&format!("bulk{number}"), polls)));
         let mut after = book.clone();
         after.apply(&changes);

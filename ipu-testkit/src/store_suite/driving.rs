@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{
-    Change, ControllerName, Entry, Illegal, JobKey, Life, Owner, PartitionId, PartitionSpec, Request,
-    Timestamp, Topology,
+    Change, ControllerName, Entry, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget, Illegal, JobKey,
+    Life, LinePolicy, Owner, PartitionId, PartitionSpec, Request, Timestamp, Topology,
 };
 use ipu_ledger::{
-    Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError, Turn,
+    Answer, Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError, Turn,
 };
 use ipu_vipu_client::ControllerPool;
 use tokio::task::JoinSet;
@@ -122,6 +122,55 @@ pub(super) async fn a_driver_with_an_old_record_takes_nothing_from_a_newer_attem
         &ok(rule, new.release(&id, &owner, Some(1)).await)?,
         &Released::Gone,
     )
+}
+
+pub(super) async fn nothing_new_is_placed_on_what_another_process_excluded<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> Verdict {
+    let topology = Topology::pod16();
+    let controller = FakeController::new(&topology, 1);
+    let options = options(&topology);
+    let store = Unreliable::reliable(bench.open().await);
+    let admin = ledger(&options, &controller, store);
+    let store = Unreliable::reliable(bench.open().await);
+    let scheduler = ledger(&options, &controller, store);
+
+    let (agent, _) = topology.agents().next().expect("a Pod16 has machines");
+    let cordon = Exclusion::new(
+        ExclusionId::new("maintenance").expect("an id"),
+        name(),
+        ExclusionTarget::Machine(agent.clone()),
+        ExclusionOwner::new("admin").expect("a name"),
+        "a cable",
+    );
+    let rule = "what is excluded gets nothing new, whichever process places it";
+    ok(rule, admin.exclude(cordon.clone()).await)?;
+    for number in 0..3 {
+        let request = request_of(number, 4);
+        let granted = ok(rule, scheduler.ensure_active(request, &mut |_| {}).await)?;
+        let excluded = topology
+            .agent_ipus(agent)
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
+        let on: Vec<_> = controller.ipus(&granted.id);
+        same(rule, &on.iter().any(|ipu| excluded.contains(ipu)), &false)?;
+    }
+    let mut last = request_of(3, 4);
+    last.line = LinePolicy::Refuse;
+    match ok(rule, scheduler.ensure(last.clone()).await)? {
+        Answer::Refused(waiting) => same(rule, &&*waiting.reason.code, &"Excluded")?,
+        other => {
+            return Err(broken(
+                rule,
+                "a refusal because of the exclusion",
+                format!("{other:?}"),
+            ));
+        }
+    }
+    let rule = "what is lifted is placed on again";
+    ok(rule, admin.lift(&cordon.id, &cordon.owner).await)?;
+    ok(rule, scheduler.ensure_active(last, &mut |_| {}).await).map(drop)
 }
 
 fn options(topology: &Topology) -> LedgerOptions {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    AllocationId, CallWindow, Change, ControllerName, Entry, EntryState, IpuCount, IpuPlace, JobKey,
-    LedgerState, LineRules, Operation, Owner, PartitionSpec, Pin, PlacedBy, Refused, Request, Timestamp,
-    World,
+    AgentId, AllocationId, CallWindow, Change, ControllerName, Entry, EntryState, Exclusion, ExclusionId,
+    ExclusionOwner, ExclusionTarget, IpuCount, IpuPlace, JobKey, LedgerState, LineRules, Operation, Owner,
+    PartitionSpec, Pin, PlacedBy, Refused, Request, Timestamp, World,
 };
 
 /// The change that puts [`entry`].
@@ -25,6 +25,24 @@ pub(super) fn put_attempt(name: &str, attempt: u32) -> Change {
 /// The change that removes [`entry`].
 pub(super) fn remove(name: &str) -> Change {
     Change::Remove(entry(name).id)
+}
+
+/// The change that excludes one IPU under the id `name`.
+pub(super) fn exclude(name: &str, reason: &str) -> Change {
+    let mut exclusion = Exclusion::new(
+        made(ExclusionId::new(name)),
+        controller(),
+        ExclusionTarget::Ipu(made(AgentId::new("agent-1")), 3),
+        made(ExclusionOwner::new("system:serviceaccount:suite:somebody")),
+        format!("{reason} {TEXT}"),
+    );
+    exclusion.since = Timestamp::from_millis(u64::MAX);
+    Change::Exclude(Arc::new(exclusion))
+}
+
+/// The change that lifts [`exclude`].
+pub(super) fn lift(name: &str) -> Change {
+    Change::Lift(made(ExclusionId::new(name)))
 }
 
 /// An entry as the ledger makes it for a request that has to wait.

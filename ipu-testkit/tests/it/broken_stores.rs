@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, PartitionId};
+use ipu_core::{Change, ChangeKey, Entry};
 use ipu_ledger::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
 use ipu_testkit::StoreHome;
 use tokio::sync::Semaphore;
@@ -35,6 +35,10 @@ pub(crate) enum Fault {
     FullAfterHalf,
     /// Entries are not removed.
     LosesRemovals,
+    /// Exclusions are not kept.
+    IgnoresExclusions,
+    /// Exclusions are not lifted.
+    LosesLifts,
     /// `passed_over` is not stored.
     DropsPassedOver,
     /// `unsettled` is not stored.
@@ -64,7 +68,7 @@ pub(crate) enum Fault {
 struct Common {
     ledger: MemoryStore,
     /// By which commit each entry was written last.
-    written: Arc<Mutex<BTreeMap<PartitionId, u64>>>,
+    written: Arc<Mutex<BTreeMap<ChangeKey, u64>>>,
     turns: Arc<Semaphore>,
 }
 
@@ -116,7 +120,9 @@ impl Broken {
     /// What the fault leaves of the changes.
     fn kept(&self, changes: &[Change]) -> Vec<Change> {
         let keep = |change: &Change| match (self.fault, change) {
-            (Fault::LosesRemovals, Change::Remove(_)) => None,
+            (Fault::LosesRemovals, Change::Remove(_))
+            | (Fault::IgnoresExclusions, Change::Exclude(_))
+            | (Fault::LosesLifts, Change::Lift(_)) => None,
             (Fault::DropsPassedOver, Change::Put(entry)) => {
                 let mut entry = Entry::clone(entry);
                 entry.passed_over = 0;
@@ -140,7 +146,7 @@ impl Broken {
         let written = self.common.written.lock().unwrap();
         changes
             .iter()
-            .any(|change| written.get(change.id()).is_some_and(|at| *at > basis))
+            .any(|change| written.get(&change.key()).is_some_and(|at| *at > basis))
     }
 
     async fn write(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
@@ -157,11 +163,11 @@ impl Broken {
             Fault::ChecksEntriesOnly if !self.touched_since(basis, changes) => self.force(changes).await,
             Fault::RevisionOfContent => {
                 let now = self.now().await;
-                if of_content(&now.entries) != *basis {
+                if of_content(&now) != *basis {
                     return Err(StoreError::Conflict { basis: basis.clone() });
                 }
                 ledger.commit(&now.revision, changes).await?;
-                Ok(of_content(&self.now().await.entries))
+                Ok(of_content(&self.now().await))
             }
             Fault::ConflictAfterWriting => match ledger.commit(basis, changes).await {
                 Err(conflict) => {
@@ -202,8 +208,8 @@ impl Broken {
     }
 }
 
-fn of_content(entries: &[Entry]) -> Revision {
-    Revision::new(format!("{entries:?}"))
+fn of_content(now: &Snapshot) -> Revision {
+    Revision::new(format!("{:?} {:?}", now.entries, now.exclusions))
 }
 
 /// Does what the fault does when the caller has gone away.
@@ -246,7 +252,7 @@ impl LedgerStore for Broken {
         }
         let mut now = self.now().await;
         if self.fault == Fault::RevisionOfContent {
-            now.revision = of_content(&now.entries);
+            now.revision = of_content(&now);
         }
         *self.known.lock().unwrap() = Some(now.revision.clone());
         if newer_than == Some(&now.revision) && self.fault != Fault::AlwaysNews {
@@ -277,7 +283,7 @@ impl LedgerStore for Broken {
         if let Ok(number) = revision.as_str().parse() {
             let mut written = self.common.written.lock().unwrap();
             for change in &changes {
-                written.insert(change.id().clone(), number);
+                written.insert(change.key(), number);
             }
         }
         Ok(revision)

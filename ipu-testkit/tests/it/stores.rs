@@ -20,7 +20,7 @@ async fn broken(fault: Fault) -> SuiteFailure {
 }
 
 /// The faults, and the case that is meant for each.
-const MEANT: [(Fault, &str); 20] = [
+const MEANT: [(Fault, &str); 22] = [
     (
         Fault::NoCheck,
         "a_commit_on_an_old_revision_is_refused_and_changes_nothing",
@@ -48,6 +48,11 @@ const MEANT: [(Fault, &str); 20] = [
     ),
     (Fault::FullAfterHalf, "a_large_ledger_is_kept_or_refused_whole"),
     (Fault::LosesRemovals, "changes_are_taken_in_their_order"),
+    (
+        Fault::IgnoresExclusions,
+        "exclusions_come_back_until_they_are_lifted",
+    ),
+    (Fault::LosesLifts, "exclusions_come_back_until_they_are_lifted"),
     (Fault::DropsPassedOver, "every_field_of_every_entry_comes_back"),
     (Fault::DropsUnsettled, "every_field_of_every_entry_comes_back"),
     (Fault::EntryTwice, "every_field_of_every_entry_comes_back"),
@@ -83,6 +88,11 @@ async fn drivers_on_a_store_that_keeps_what_is_over_come_to_harm() {
     let case = "drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing";
     let failure = broken(Fault::LosesRemovals).await;
     assert!(failure.is_broken(case), "{failure}");
+    let case = "nothing_new_is_placed_on_what_another_process_excluded";
+    for fault in [Fault::IgnoresExclusions, Fault::LosesLifts] {
+        let failure = broken(fault).await;
+        assert!(failure.is_broken(case), "{fault:?}: {failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,90 @@
+//! Exclusions through the driver: other processes, restarts, and what is under way.
+
+use ipu_core::Topology;
+use ipu_ledger::{Answer, Exclusion, ExclusionTarget, Illegal, LedgerError, LinePolicy, PartitionSpec};
+use ipu_testkit::BlockChoice;
+
+use crate::setup::{Bench, advance, id, name, owner, request};
+
+fn cordon(topology: &Topology, machine: usize) -> Exclusion {
+    let (agent, _) = topology.agents().nth(machine).unwrap();
+    Exclusion::new(
+        "maintenance".parse().unwrap(),
+        name("fake"),
+        ExclusionTarget::Machine(agent.clone()),
+        "admin".parse().unwrap(),
+        "a cable",
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_would_choose_what_is_excluded_is_told_other_ipus() {
+    let topology = Topology::pod16();
+    let bench = Bench::new(&topology, 1);
+    bench.controller.choose(BlockChoice::Lowest);
+    let admin = bench.ledger();
+    admin.exclude(cordon(&topology, 0)).await.unwrap();
+    drop(admin);
+    let ledger = bench.ledger();
+    assert_eq!(ledger.exclusions().await.unwrap().len(), 1);
+    for job in ["a", "b", "c"] {
+        ledger.ensure_active(request(job, 4), &mut |_| {}).await.unwrap();
+        assert!(bench.controller.ipus(&id(job)).iter().all(|ipu| ipu.ipu >= 4));
+    }
+    let mut fourth = request("d", 4);
+    fourth.line = LinePolicy::Refuse;
+    let Answer::Refused(waiting) = ledger.ensure(fourth).await.unwrap() else {
+        panic!("the rest is excluded");
+    };
+    assert_eq!(waiting.reason.code, "Excluded");
+    assert!(
+        waiting.reason.message.contains("admin"),
+        "{}",
+        waiting.reason.message
+    );
+    let spec = PartitionSpec::of_size(1.try_into().unwrap());
+    let room = ledger.query(&spec).await.unwrap().remove(0).1.unwrap();
+    assert_eq!((room.free, room.fits), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_what_is_excluded_goes_as_soon_as_it_is_lifted() {
+    let topology = Topology::pod16();
+    let bench = Bench::new(&topology, 1);
+    let ledger = bench.ledger();
+    let cordon = cordon(&topology, 3);
+    ledger.exclude(cordon.clone()).await.unwrap();
+    let waiting = tokio::spawn({
+        let ledger = ledger.clone();
+        async move { ledger.ensure_active(request("a", 16), &mut |_| {}).await }
+    });
+    advance(5).await;
+    assert!(!waiting.is_finished());
+    let other = "somebody".parse().unwrap();
+    let error = ledger.lift(&cordon.id, &other).await.unwrap_err();
+    assert!(
+        matches!(error, LedgerError::Illegal(Illegal::OtherExclusion { .. })),
+        "{error}"
+    );
+    assert!(ledger.lift(&cordon.id, &cordon.owner).await.unwrap().is_some());
+    waiting.await.unwrap().unwrap();
+    assert!(ledger.lift(&cordon.id, &cordon.owner).await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_that_is_excluded() {
+    let topology = Topology::pod16();
+    let bench = Bench::new(&topology, 1);
+    bench.controller.choose(BlockChoice::Lowest);
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    ledger.repair(&crate::setup::all_live).await.unwrap();
+    let before = bench.controller.ipus(&id("a"));
+    let excluded = ledger.exclude(cordon(&topology, 0)).await.unwrap();
+    assert_eq!(excluded.holders[0].owner, Some(owner("a")));
+    bench.controller.lose_everything();
+    let mut next = request("a", 4);
+    next.attempt = 1;
+    ledger.ensure_active(next, &mut |_| {}).await.unwrap();
+    assert_eq!(bench.controller.ipus(&id("a")), before);
+}
