@@ -30,6 +30,7 @@ mod overlay;
 pub(crate) mod quota;
 pub(crate) mod space;
 pub(crate) mod what_if;
+pub(crate) mod stats;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

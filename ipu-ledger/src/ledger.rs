@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy,
-    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Verdict,
-    Waiting, WhatIf, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy, Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -444,6 +442,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .world(&self.driver.options, Instant::now())
             .await;
         Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
+    }
+
+    /// How many IPUs of the whole system are used and by whom, how many are available, and why the others are not.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. Controllers that do not answer are named in the answer.
+    pub async fn stats(&self) -> Result<Stats, LedgerError> {
+        let options = &self.driver.options;
+        let world = self.driver.views.world(options, Instant::now()).await;
+        Ok(self.driver.commit.read(|state| state.stats(&world)).await?)
     }
 
     /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing

@@ -51,7 +51,7 @@ pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
 pub use ipu_core::{
     Change, ChangeKey, Entry, EntryState, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget,
     Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota, QuotaSubject,
-    Quotas, Reason, Request, SelectionOrder, Timestamp, Verdict, Waiting,
+    Quotas, Reason, Request, SelectionOrder, Stats, Timestamp, Verdict, Waiting,
 };
 
 /// The examples of the README compile and run.

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{ControllerName, ExclusionOwner, PartitionId};
 use crate::ledger::exclusion::ExclusionTarget;
+use crate::ledger::stats::Tally;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
 
@@ -49,6 +50,9 @@ pub trait Capacity: Send + Sync {
     /// nothing new at all from then on, because what is excluded might get it.
     fn exclude(&mut self, owner: &ExclusionOwner, what: &ExclusionTarget)
     -> Result<Vec<PartitionId>, Reason>;
+
+    /// All IPUs by what is to be said of them; none if the hardware is not known.
+    fn tally(&self) -> Option<Tally>;
 
     /// How many partitions of `spec` fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
@@ -114,6 +118,10 @@ impl Capacity for Unbounded {
 
     fn give(&mut self, id: &PartitionId) {
         self.taken.remove(id);
+    }
+
+    fn tally(&self) -> Option<Tally> {
+        None
     }
 
     fn fit_count(&self, _: &PartitionSpec) -> u32 {

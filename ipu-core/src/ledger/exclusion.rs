@@ -205,7 +205,7 @@ impl LedgerState {
     }
 
     /// Gives the holders that `room` does not show the places that the ledger knows of.
-    fn enter_holders(&self, controller: &ControllerName, room: &mut dyn Capacity) {
+    pub(crate) fn enter_holders(&self, controller: &ControllerName, room: &mut dyn Capacity) {
         for entry in self.entries().filter(|entry| entry.state.holds()) {
             if entry.controller.as_ref() == Some(controller)
                 && !entry.places.is_empty()

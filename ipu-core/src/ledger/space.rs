@@ -1,6 +1,7 @@
 //! The room of a controller whose hardware is known: an [`Inventory`].
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -8,6 +9,7 @@ use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
 use crate::inventory::{Block, Inventory};
 use crate::ledger::capacity::Capacity;
 use crate::ledger::exclusion::ExclusionTarget;
+use crate::ledger::stats::Tally;
 use crate::partition::{IpuPlace, PartitionSpec};
 use crate::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
 use crate::reason::Reason;
@@ -92,6 +94,25 @@ impl Capacity for Space {
             Ok(holders) => Ok(holders.into_iter().collect()),
             Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
         }
+    }
+
+    fn tally(&self) -> Option<Tally> {
+        let (mut unhealthy, mut excluded) = (BTreeSet::new(), BTreeSet::new());
+        for (owner, at) in self.0.exclusions() {
+            if self.0.holder_at(at).is_some() {
+                continue;
+            }
+            if *owner == ExclusionOwner::health() {
+                unhealthy.insert(at);
+            } else {
+                excluded.insert(at);
+            }
+        }
+        let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
+        let mut tally = Tally::new(self.0.topology().ipus(), self.0.free());
+        tally.unhealthy = count(unhealthy.len());
+        tally.excluded = count(excluded.difference(&unhealthy).count());
+        Some(tally)
     }
 
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {

@@ -3,6 +3,7 @@
 mod attempts;
 mod what_if;
 mod exclusions;
+mod stats;
 
 use std::sync::Arc;
 use std::time::Duration;

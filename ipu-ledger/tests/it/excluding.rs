@@ -45,6 +45,11 @@ async fn a_controller_that_would_choose_what_is_excluded_is_told_other_ipus() {
     let spec = PartitionSpec::of_size(1.try_into().unwrap());
     let room = ledger.query(&spec).await.unwrap().remove(0).1.unwrap();
     assert_eq!((room.free, room.fits), (0, 0));
+    let stats = ledger.stats().await.unwrap();
+    assert_eq!(
+        (stats.used, stats.available, stats.excluded, stats.ipus),
+        (12, 0, 4, 16)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,119 @@
+//! The numbers of the whole system: what is used, by whom, what is available, and why the rest is not.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ControllerName, Namespace};
+use crate::ledger::LedgerState;
+use crate::ledger::capacity::{Service, World};
+use crate::ledger::overlay::overlays;
+
+/// The IPUs of one controller by what is to be said of them. What nobody holds is free, unhealthy or excluded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// All that there are.
+    pub ipus: u32,
+    /// Can be placed on.
+    pub free: u32,
+    /// Held by nobody, and the controller calls them unhealthy.
+    pub unhealthy: u32,
+    /// Held by nobody, healthy, and somebody excludes them.
+    pub excluded: u32,
+}
+
+impl Tally {
+    /// These many IPUs, of which none is unhealthy or excluded and `free` are free.
+    #[must_use]
+    pub const fn new(ipus: u32, free: u32) -> Self {
+        Self {
+            ipus,
+            free,
+            unhealthy: 0,
+            excluded: 0,
+        }
+    }
+}
+
+/// How many IPUs of the whole system are used, available, or neither.
+///
+/// Source: seed 000 §6.8.1 (`/stats`): of 32 IPUs with 4 used 28 are available.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Stats {
+    /// What the ledger holds, by the namespace of the owner; namespaces that hold nothing are left out.
+    pub by_namespace: BTreeMap<Namespace, u32>,
+    /// What the ledger holds in all, also at controllers that do not answer. More than the sum over the namespaces by
+    /// what is quarantined.
+    pub used: u32,
+    /// Of those, what nobody is known to own.
+    pub quarantined: u32,
+    /// What can be placed on now, at all controllers that get new partitions, answer, and tell their hardware: the sum of
+    /// the free IPUs that a query tells.
+    pub available: u32,
+    /// Free and healthy, but excluded, or of a controller that is being drained.
+    pub excluded: u32,
+    /// Held at controllers by partitions that the ledger does not hold.
+    pub foreign: u32,
+    /// Held by nobody and unhealthy.
+    pub unhealthy: u32,
+    /// All IPUs of the controllers that answer and tell their hardware.
+    pub ipus: u32,
+    /// Controllers that do not answer or do not tell their hardware: what is free there nobody knows.
+    pub unknown: Vec<ControllerName>,
+}
+
+impl LedgerState {
+    /// The numbers of the whole system. What the ledger holds counts as used from its intent until the controller says
+    /// that it is gone, whether the controller shows it or not.
+    #[must_use]
+    pub fn stats(&self, world: &World) -> Stats {
+        let mut stats = Stats::default();
+        for entry in self.entries().filter(|entry| entry.state.holds()) {
+            stats.used = stats.used.saturating_add(entry.size());
+            let whose = match &entry.owner {
+                Some(owner) => stats.by_namespace.entry(owner.job.namespace.clone()).or_default(),
+                None => &mut stats.quarantined,
+            };
+            *whose = whose.saturating_add(entry.size());
+        }
+        let overlays = overlays(self, world);
+        for view in &world.controllers {
+            let Ok(listing) = &view.listing else {
+                stats.unknown.push(view.name.clone());
+                continue;
+            };
+            for partition in listing.partitions().values() {
+                let holds = |id| self.get(id).is_some_and(|entry| entry.state.holds());
+                if !holds(&partition.id) {
+                    stats.foreign = stats.foreign.saturating_add(partition.spec.size.get());
+                }
+            }
+            let open = overlays.iter().find(|overlay| overlay.name == view.name);
+            let tally = match open {
+                Some(overlay) => overlay.now.tally(),
+                None => {
+                    let mut room = listing.capacity().fork();
+                    self.enter_holders(&view.name, &mut *room);
+                    room.tally()
+                }
+            };
+            let Some(tally) = tally else {
+                stats.unknown.push(view.name.clone());
+                continue;
+            };
+            stats.ipus = stats.ipus.saturating_add(tally.ipus);
+            stats.unhealthy = stats.unhealthy.saturating_add(tally.unhealthy);
+            stats.excluded = stats.excluded.saturating_add(tally.excluded);
+            let free = match view.service {
+                Service::Open => &mut stats.available,
+                Service::Draining => &mut stats.excluded,
+            };
+            *free = free.saturating_add(tally.free);
+        }
+        stats
+    }
+}
