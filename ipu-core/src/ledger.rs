@@ -31,6 +31,7 @@ pub(crate) mod quota;
 pub(crate) mod space;
 pub(crate) mod what_if;
 pub(crate) mod stats;
+pub(crate) mod usage;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{Change, ChangeKey, Entry, LedgerState, PartitionId};
+use ipu_core::{Change, ChangeKey, Entry, LedgerState, PartitionId, UsageRecord};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::feed::{Feed, LedgerChange, difference};
 use crate::options::Clock;
 use crate::store::{LedgerStore, Revision, StoreError};
+use crate::usage::UsageLog;
 
 /// How often a conflict with another process is tried again. With turns a conflict is rare; without, 100 processes that
 /// write at the same time all get through.
@@ -22,6 +23,8 @@ const TRIES: u32 = 100;
 
 pub(crate) struct Committer<S> {
     store: S,
+    /// Where ended holds are recorded before they are forgotten.
+    usage: Option<Arc<dyn UsageLog>>,
     cached: tokio::sync::Mutex<Cached>,
     queue: Mutex<Vec<Box<dyn Job>>>,
     /// Counts the commits after which somebody in the line may have a better answer.
@@ -49,6 +52,16 @@ impl Cached {
             self.ahead.insert(id.clone(), self.state.get_shared(id).cloned());
         }
         self.state.apply(change);
+    }
+
+    /// The holds that end with what was taken over.
+    fn ended(&self) -> Vec<UsageRecord> {
+        let now = self.feed.now();
+        let ended = self.ahead.iter().filter_map(|(id, before)| {
+            let after = self.state.get(id);
+            UsageRecord::of(before.as_deref()?, after, now)
+        });
+        ended.collect()
     }
 
     /// All that was taken over is durable.
@@ -141,10 +154,11 @@ impl Drop for Batch<'_> {
 }
 
 impl<S: LedgerStore> Committer<S> {
-    pub(crate) fn new(store: S, clock: Clock) -> Self {
+    pub(crate) fn new(store: S, clock: Clock, usage: Option<Arc<dyn UsageLog>>) -> Self {
         let (feed, changes) = Feed::new(clock);
         Self {
             store,
+            usage,
             cached: tokio::sync::Mutex::new(Cached {
                 revision: None,
                 state: LedgerState::default(),
@@ -247,6 +261,12 @@ impl<S: LedgerStore> Committer<S> {
             return Ok(());
         }
         let changes: Vec<Change> = changes.into_values().collect();
+        if let Some(log) = &self.usage {
+            let ended = cached.ended();
+            if !ended.is_empty() {
+                log.append(&ended).await?;
+            }
+        }
         let revision = self.store.commit(&basis, &changes).await?;
         tracing::debug!(%revision, changes = changes.len(), "committed to the ledger");
         cached.revision = Some(revision);

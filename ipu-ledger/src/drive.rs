@@ -71,7 +71,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
             views: Views::new(pool),
-            commit: Committer::new(store, Arc::clone(&options.clock)),
+            commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
             book: CallBook::default(),
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,

@@ -44,6 +44,9 @@ pub enum LedgerError {
         /// What the controller says.
         errors: Vec<String>,
     },
+    /// Nobody records who held what.
+    #[error("no log of usage is configured")]
+    NoUsageLog,
     /// The controller that has the partition is not configured any more.
     #[error("partition {id} is at controller {controller}, which is not configured")]
     UnknownController {

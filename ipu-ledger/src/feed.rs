@@ -41,6 +41,10 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
     /// A feed, and where receivers are made for it.
     pub(crate) fn new(clock: Clock) -> (Self, broadcast::Sender<LedgerChange>) {
         let told = broadcast::Sender::new(KEPT);

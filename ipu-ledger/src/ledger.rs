@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy, Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Verdict, Waiting, WhatIf, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy, Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -453,6 +453,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let options = &self.driver.options;
         let world = self.driver.views.world(options, Instant::now()).await;
         Ok(self.driver.commit.read(|state| state.stats(&world)).await?)
+    }
+
+    /// Who held what for how long, of all holds that ended at `since` or later, in the order of their end.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::NoUsageLog`] if nothing is recorded, and errors of the log.
+    pub async fn usage_since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, LedgerError> {
+        let log = self
+            .driver
+            .options
+            .usage
+            .as_ref()
+            .ok_or(LedgerError::NoUsageLog)?;
+        Ok(log.since(since).await.map_err(Arc::new)?)
     }
 
     /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing

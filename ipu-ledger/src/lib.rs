@@ -35,6 +35,7 @@ mod liveness;
 mod options;
 mod repair;
 mod store;
+mod usage;
 mod views;
 
 pub use answer::{Answer, Grant, Pending, Released, RepairReport};
@@ -47,11 +48,12 @@ pub use options::{Clock, LedgerOptions};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
+pub use usage::{MemoryUsageLog, UsageLog};
 
 pub use ipu_core::{
     Change, ChangeKey, Entry, EntryState, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget,
-    Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota, QuotaSubject,
-    Quotas, Reason, Request, SelectionOrder, Stats, Timestamp, Verdict, Waiting,
+    HoldEnd, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota,
+    QuotaSubject, Quotas, Reason, Request, SelectionOrder, Stats, Timestamp, UsageRecord, Verdict, Waiting,
 };
 
 /// The examples of the README compile and run.

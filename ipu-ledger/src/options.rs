@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ipu_core::{CallWindow, ControllerName, LineRules, Timestamp, Topology};
 
 use crate::liveness::Liveness;
+use crate::usage::UsageLog;
 
 /// Tells the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -42,6 +43,9 @@ pub struct LedgerOptions {
     pub topologies: BTreeMap<ControllerName, Topology>,
     /// Tells whether those ahead in the line are alive; without it the dead block the line until the next repair.
     pub liveness: Option<Arc<dyn Liveness>>,
+    /// Where it is recorded who held what for how long; without it nothing is. Once there is one, a hold that cannot be
+    /// recorded is not forgotten.
+    pub usage: Option<Arc<dyn UsageLog>>,
     /// The time of day. All processes that share a store should agree on it within a second or so: who declared how long
     /// to run and which calls may be under way go by it, who holds what does not.
     pub clock: Clock,
@@ -62,6 +66,7 @@ impl Default for LedgerOptions {
             orphan_grace: Duration::ZERO,
             topologies: BTreeMap::new(),
             liveness: None,
+            usage: None,
             clock: Arc::new(wall_clock),
         }
     }

@@ -10,6 +10,7 @@ mod profile;
 mod report;
 mod run;
 mod store;
+mod usage;
 mod world;
 
 use std::fmt;

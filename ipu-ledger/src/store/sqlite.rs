@@ -5,6 +5,7 @@
 //! the transaction itself; turns only make it fair.
 
 mod home;
+mod usage;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -235,11 +236,8 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
         .and_then(|_| connection.pragma_update(None, "synchronous", "FULL"))
         .map_err(failed)?;
-    let whole = || {
-        connection
-            .prepare("SELECT exclusion FROM exclusions LIMIT 0")
-            .is_ok()
-    };
+    let has = |query: &str| connection.prepare(query).is_ok();
+    let whole = || has("SELECT exclusion FROM exclusions LIMIT 0") && has("SELECT record FROM usage LIMIT 0");
     if application == 0 || !whole() {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -247,7 +245,10 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         if application == 0 {
             create(&transaction).map_err(failed)?;
         }
-        transaction.execute_batch(SINCE_FORMAT_2).map_err(failed)?;
+        transaction
+            .execute_batch(SINCE_FORMAT_2)
+            .and_then(|()| transaction.execute_batch(usage::TABLE))
+            .map_err(failed)?;
         transaction.commit().map_err(failed)?;
     }
     Ok(connection)

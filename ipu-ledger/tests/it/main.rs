@@ -9,6 +9,7 @@ mod first_thread;
 mod interleavings;
 mod processes;
 mod racing;
+mod recording;
 mod repairing;
 mod setup;
 mod stores;

@@ -72,7 +72,8 @@ impl World {
     }
 
     /// Looks at a commit: what moved, and who went before whom.
-    pub(super) fn committed(&self, before: &Entries, after: &Entries, changes: &[Change]) {
+    pub(super) fn committed(&self, before: &Entries, after: &Entries, changes: &[Change], began: u64) {
+        self.state().holds.see(after, began);
         let mut found = Ok(());
         let mut told = String::new();
         self.state().report.commits += 1;

@@ -114,6 +114,7 @@ impl Profile {
         options.clock = Arc::new(move || clock.now());
         options.line = self.line.clone();
         options.orphan_grace = self.orphan_grace;
+        options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {
             options.topologies.insert(name_of(number), topology.clone());
         }

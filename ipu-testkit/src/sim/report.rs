@@ -17,6 +17,8 @@ pub struct SimReport {
     pub plans: u64,
     /// Commits to the ledger.
     pub commits: u64,
+    /// Holds of partitions, from the intent until they were gone.
+    pub holds: u64,
     /// How often all invariants were checked.
     pub checks: u64,
     /// Virtual time, in seconds.
@@ -107,6 +109,7 @@ impl SimReport {
         self.finished += other.finished;
         self.plans += other.plans;
         self.commits += other.commits;
+        self.holds += other.holds;
         self.checks += other.checks;
         self.virtual_seconds += other.virtual_seconds;
         add(&mut self.effect_faults, &other.effect_faults);

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Verdict};
+use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Timestamp, Verdict};
+use ipu_ledger::UsageLog as _;
 
 use super::events::{come_up, happen, ledger_of, repair, submit, supervise};
 use super::invariants::{
@@ -219,6 +220,7 @@ async fn end(world: &Arc<World>) {
         let clean = invariant_nothing_is_leaked(&entries, &left);
         if all_gone && clean.is_ok() {
             world.say("world", "nothing is left");
+            check_usage(world).await;
             return;
         }
         if world.millis() > until {
@@ -227,6 +229,21 @@ async fn end(world: &Arc<World>) {
             return;
         }
     }
+}
+
+/// Every hold is recorded once, and for as long as it lasted.
+async fn check_usage(world: &Arc<World>) {
+    let records = world.usage.since(Timestamp::from_millis(0)).await;
+    let found = {
+        let mut state = world.state();
+        state.report.holds = state.holds.len();
+        // An old copy of the ledger tells of holds that had ended.
+        if state.restored {
+            return;
+        }
+        state.holds.compare(&records.unwrap_or_default())
+    };
+    world.expect(found);
 }
 
 /// After an old copy was restored, a person orders the removal of what nobody owns.

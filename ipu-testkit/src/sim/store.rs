@@ -131,6 +131,7 @@ impl LedgerStore for SimStore {
         let Some(world) = self.world.upgrade() else {
             return Err(unavailable("write"));
         };
+        let began = world.millis();
         let fault = world.draw_store_fault("commit");
         match fault {
             Some(StoreFault::Broken) => return Err(unavailable("write")),
@@ -138,7 +139,7 @@ impl LedgerStore for SimStore {
             Some(StoreFault::LostReply) | None => {}
         }
         let (before, after, revision) = self.write(basis, changes)?;
-        world.committed(&before, &after, changes);
+        world.committed(&before, &after, changes, began);
         if fault == Some(StoreFault::LostReply) {
             return Err(unavailable("write"));
         }

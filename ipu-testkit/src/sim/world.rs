@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipu_core::{ControllerName, PartitionId, Timestamp};
+use ipu_ledger::MemoryUsageLog;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use super::processes::{Manners, Processes};
 use super::profile::Profile;
 use super::report::SimReport;
 use super::store::{SimStore, StoreFault};
+use super::usage::Holds;
 use crate::fake::FakeController;
 use crate::random::Random;
 
@@ -28,6 +30,8 @@ pub(super) struct World {
     start: Instant,
     pub(super) controllers: Vec<(ControllerName, FakeController)>,
     pub(super) store: SimStore,
+    /// What the ledgers record of those who held something.
+    pub(super) usage: MemoryUsageLog,
     state: Mutex<State>,
     /// Apart from the rest, because controllers look into it while they work.
     processes: Arc<Mutex<Processes>>,
@@ -66,6 +70,8 @@ pub(super) struct State {
     pub(super) manners: Manners,
     /// Whether the ledger was replaced by an old copy of itself.
     pub(super) restored: bool,
+    /// Who held something, by what was committed.
+    pub(super) holds: Holds,
 }
 
 impl World {
@@ -97,6 +103,7 @@ impl World {
                 users: BTreeMap::new(),
                 manners: Manners::Wild,
                 restored: false,
+                holds: Holds::default(),
             };
             Self {
                 options: options.clone(),
@@ -104,6 +111,7 @@ impl World {
                 start,
                 controllers,
                 store: SimStore::new(this.clone()),
+                usage: MemoryUsageLog::new(),
                 state: Mutex::new(state),
                 processes,
             }

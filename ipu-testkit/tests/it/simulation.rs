@@ -80,6 +80,12 @@ fn simulated_schedulers_share_nothing_and_leak_nothing() {
 }
 
 #[test]
+fn every_hold_of_many_lives_is_compared_with_its_record() {
+    let report = default_report();
+    assert!(report.holds > 2 * report.cases, "{} holds", report.holds);
+}
+
+#[test]
 fn a_simulation_of_the_same_seed_is_the_same_to_the_byte() {
     for seed in 0..6 {
         let options = SimOptions::default();

@@ -1,0 +1,73 @@
+//! The log of holds in the ledger's own file.
+//!
+//! A record is written before the commit that forgets its hold, by the same connection into the same write-ahead log. So it
+//! needs no flush of its own: a commit that is on disk has everything before it on disk.
+
+use async_trait::async_trait;
+use ipu_core::{Timestamp, UsageRecord};
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::{SqliteStore, StoreError};
+use crate::usage::UsageLog;
+
+/// One row a hold.
+pub(super) const TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS usage (hold TEXT PRIMARY KEY, released_at INTEGER NOT NULL, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
+     CREATE INDEX IF NOT EXISTS usage_by_release ON usage (released_at);";
+
+/// One row for each key; of several records of a hold the one that was released last stays.
+const APPEND: &str = "INSERT INTO usage VALUES (?1, ?2, ?3) ON CONFLICT (hold)
+     DO UPDATE SET released_at = excluded.released_at, record = excluded.record
+     WHERE excluded.released_at >= usage.released_at";
+
+#[async_trait]
+impl UsageLog for SqliteStore {
+    async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        let records = records.to_vec();
+        self.on_thread("write", move |shared, connection| {
+            let failed = |error: rusqlite::Error| shared.failed("write", &error);
+            connection
+                .pragma_update(None, "synchronous", "NORMAL")
+                .map_err(failed)?;
+            let written = append(connection, &records);
+            connection
+                .pragma_update(None, "synchronous", "FULL")
+                .map_err(failed)?;
+            written.map_err(failed)
+        })
+        .await
+    }
+
+    async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError> {
+        self.on_thread("read", move |shared, connection| {
+            let rows: Vec<String> = connection
+                .prepare_cached("SELECT record FROM usage WHERE released_at >= ?1 ORDER BY released_at, hold")
+                .and_then(|mut query| query.query_map([number(since)], |row| row.get(0))?.collect())
+                .map_err(|error| shared.failed("read", &error))?;
+            let records: Result<Vec<UsageRecord>, _> =
+                rows.iter().map(|row| serde_json::from_str(row)).collect();
+            records.map_err(|error| shared.corrupt(&error.to_string()))
+        })
+        .await
+    }
+}
+
+fn append(connection: &mut Connection, records: &[UsageRecord]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    {
+        let mut insert = transaction.prepare_cached(APPEND)?;
+        for record in records {
+            let (id, ticket, since) = record.key();
+            let hold = format!("{id} {ticket} {}", since.as_millis());
+            // Like an entry: string keys and finite numbers only.
+            let text = serde_json::to_string(record).unwrap_or_default();
+            insert.execute((hold, number(record.released_at), text))?;
+        }
+    }
+    transaction.commit()
+}
+
+/// Times beyond SQLite's integers are as late as can be.
+fn number(at: Timestamp) -> i64 {
+    i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+}

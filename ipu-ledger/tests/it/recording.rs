@@ -1,0 +1,147 @@
+//! Records of holds: one each, whatever crashes and whoever retries.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use ipu_core::Topology;
+use ipu_ledger::{
+    HoldEnd, Ledger, LedgerError, LedgerOptions, MemoryUsageLog, Released, SqliteStore, StoreError,
+    Timestamp, UsageLog, UsageRecord,
+};
+use ipu_vipu_client::ControllerPool;
+
+use crate::setup::{Bench, advance, all_dead, id, name, owner, request};
+
+const BEGINNING: Timestamp = Timestamp::from_millis(0);
+
+fn recording(bench: &mut Bench) -> MemoryUsageLog {
+    let log = MemoryUsageLog::new();
+    bench.options.usage = Some(Arc::new(log.clone()));
+    log
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_recorded_once_with_who_held_what_for_how_long() {
+    let mut bench = Bench::new(&Topology::pod16(), 1);
+    recording(&mut bench);
+    let ledger = bench.ledger();
+    let mut wanted = request("a", 4);
+    wanted.account = Some("physics".into());
+    ledger.ensure_active(wanted.clone(), &mut |_| {}).await.unwrap();
+    advance(60).await;
+    wanted.attempt = 2;
+    ledger.ensure_active(wanted, &mut |_| {}).await.unwrap();
+    advance(40).await;
+    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap(), []);
+    ledger.release(&id("a"), &owner("a"), Some(2)).await.unwrap();
+    ledger.release(&id("a"), &owner("a"), Some(2)).await.unwrap();
+
+    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    let [record] = &records[..] else {
+        panic!("{records:?}");
+    };
+    assert_eq!((&record.id, record.owner.as_ref()), (&id("a"), Some(&owner("a"))));
+    assert_eq!(
+        (record.attempts, record.size.get(), record.end),
+        (3, 4, HoldEnd::Released)
+    );
+    assert_eq!(record.account.as_deref(), Some("physics"));
+    assert_eq!(record.controller, Some(name("fake")));
+    let held = record.released_at.since(record.held_since).as_secs();
+    assert_eq!(held, 100);
+    let after = record.released_at.plus(std::time::Duration::from_millis(1));
+    assert_eq!(ledger.usage_since(record.released_at).await.unwrap().len(), 1);
+    assert_eq!(ledger.usage_since(after).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_hold_of_one_job_has_a_record_and_who_only_waited_has_none() {
+    let mut bench = Bench::new(&Topology::pod16(), 1);
+    recording(&mut bench);
+    let ledger = bench.ledger();
+    for _ in 0..3 {
+        ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
+        let _ = ledger.ensure(request("b", 4)).await.unwrap();
+        let left = ledger.release(&id("b"), &owner("b"), None).await.unwrap();
+        assert_eq!(left, Released::LeftLine);
+        advance(1).await;
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    }
+    ledger
+        .ensure_active(request("dead", 4), &mut |_| {})
+        .await
+        .unwrap();
+    ledger.repair(&all_dead).await.unwrap();
+    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    let ids: Vec<_> = records.iter().map(|record| record.id.clone()).collect();
+    assert_eq!(ids, [id("a"), id("a"), id("a"), id("dead")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_log_the_records_are_refused_and_not_empty() {
+    let ledger = Bench::new(&Topology::pod16(), 1).ledger();
+    let refused = ledger.usage_since(BEGINNING).await.unwrap_err();
+    assert!(matches!(refused, LedgerError::NoUsageLog), "{refused}");
+}
+
+/// A log that fails now and then.
+struct Failing(MemoryUsageLog, AtomicBool);
+
+#[async_trait]
+impl UsageLog for Failing {
+    async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        if self.1.swap(false, Ordering::Relaxed) {
+            return Err(StoreError::Unavailable {
+                step: "write",
+                detail: "the disk is gone".into(),
+            });
+        }
+        self.0.append(records).await
+    }
+
+    async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError> {
+        self.0.since(since).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_cannot_be_recorded_is_not_forgotten() {
+    let mut bench = Bench::new(&Topology::pod16(), 1);
+    let log = Arc::new(Failing(MemoryUsageLog::new(), AtomicBool::new(false)));
+    bench.options.usage = Some(Arc::clone(&log) as Arc<dyn UsageLog>);
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    log.1.store(true, Ordering::Relaxed);
+    assert!(ledger.release(&id("a"), &owner("a"), None).await.is_err());
+    assert!(ledger.get(&id("a")).await.unwrap().is_some());
+    let gone = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    assert_eq!(gone, Released::Gone);
+    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn sqlite_keeps_records_beside_the_ledger_one_for_each_key_and_they_outlive_it() {
+    let bench = Bench::new(&Topology::pod16(), 1);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let open = || {
+        let store = SqliteStore::open(&path).unwrap();
+        let mut options: LedgerOptions = bench.options.clone();
+        options.usage = Some(Arc::new(store.clone()));
+        let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
+        (Ledger::new(pool, store.clone(), options), store)
+    };
+    let (ledger, store) = open();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    ledger.release(&id("a"), &owner("a"), Some(0)).await.unwrap();
+    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    assert_eq!(records.len(), 1);
+    // As after a crash before the commit: the same hold is gone again, later; and an old duplicate.
+    let mut later = records[0].clone();
+    later.released_at = later.released_at.plus(std::time::Duration::from_secs(7));
+    store.append(&[later.clone(), records[0].clone()]).await.unwrap();
+    drop((ledger, store));
+    let (ledger, _) = open();
+    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap(), [later]);
+}
