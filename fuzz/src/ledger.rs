@@ -4,19 +4,28 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use ipu_core::{CallWindow, Entry, LedgerState, LineRules, Owners, PartitionSpec, Request, Timestamp, World};
-use ipu_ledger::{LedgerStore as _, SqliteStore, StoreError, decode, encode};
+use ipu_ledger::{
+    Lease, LedgerStore as _, SqliteStore, StoreError, decode, decode_exclusion, encode, encode_exclusion,
+};
 
 use crate::said::{said_of, text};
 
-/// A stored entry a line.
+/// A stored entry, a stored exclusion or a lease a line.
 ///
 /// # Panics
 ///
-/// If an entry does not print as itself, or a ledger of the entries cannot be asked.
+/// If one does not print as itself, or a ledger of the entries cannot be asked.
 pub fn ledger_entries(bytes: &[u8]) {
     let text = text(bytes);
     let mut entries = Vec::new();
     for line in text.lines().take(16) {
+        if let Ok(exclusion) = decode_exclusion(line) {
+            let again = decode_exclusion(&encode_exclusion(&exclusion)).expect("what is encoded is decoded");
+            assert_eq!(again, exclusion);
+        }
+        if let Ok(lease) = line.parse::<Lease>() {
+            assert_eq!(lease.to_string().parse(), Ok(lease));
+        }
         match decode(line) {
             Ok(entry) => {
                 let again = decode(&encode(&entry)).expect("what is encoded is decoded");
@@ -39,6 +48,8 @@ fn ask(entries: &[Entry]) {
     let line = state.line();
     let judged = state.judge_line(&world, &rules, now);
     assert_eq!(line.len(), judged.len());
+    let stats = state.stats(&world);
+    assert!(stats.used >= stats.quarantined);
     for now in [Timestamp::from_millis(0), now] {
         let settle = Duration::from_secs(30);
         let window = CallWindow { now, settle };

@@ -356,6 +356,25 @@ impl LedgerState {
         Ok(entry.released(answered, window))
     }
 
+    /// The owner is alive, and `holder` tells from now on whether it still is.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::Moved`] if it is being given back, gone, or in quarantine.
+    pub fn heard(&self, id: &PartitionId, owner: &Owner, holder: &str) -> Result<Step<Entry>, Illegal> {
+        let recorded = self.expect(id, "kept alive")?;
+        check_owner(recorded, owner, recorded.instance)?;
+        if matches!(
+            recorded.state,
+            EntryState::Releasing { .. } | EntryState::Quarantined
+        ) {
+            return Err(moved(recorded, "kept alive"));
+        }
+        let mut entry = recorded.clone();
+        entry.holder = String::from(holder);
+        Ok(changed(recorded, entry, |entry| entry))
+    }
+
     /// A person orders the removal of a quarantined partition.
     ///
     /// # Errors

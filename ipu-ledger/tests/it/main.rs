@@ -7,6 +7,7 @@ mod embedded;
 mod excluding;
 mod first_thread;
 mod interleavings;
+mod leasing;
 mod processes;
 mod racing;
 mod recording;

@@ -1,0 +1,192 @@
+//! Leases: for owners of whom nothing else tells whether they are alive. They say so themselves, in time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{Entry, Life, Owner, PartitionId, Timestamp};
+use ipu_vipu_client::VipuController;
+use tokio::time::Instant;
+
+use crate::error::LedgerError;
+use crate::ledger::Ledger;
+use crate::liveness::Liveness;
+use crate::options::Clock;
+use crate::store::LedgerStore;
+
+/// A lease: who holds something under it is alive until it lapses, and longer if it was renewed. As text, which goes into
+/// [`ipu_core::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it lapses>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    seconds: u32,
+    until: Timestamp,
+}
+
+/// Why a text is not a lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a lease: a lease is `lease:<1 to 604800 seconds>:<milliseconds since 1970>`")]
+#[non_exhaustive]
+pub struct LeaseError {
+    /// What was given.
+    pub text: String,
+}
+
+impl Lease {
+    /// The longest: a week. Whoever is silent for longer is better looked after by a person.
+    pub const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    /// A lease of `length` from `now` on: whole seconds, at least one and at most [`LONGEST`](Self::LONGEST).
+    #[must_use]
+    pub fn of(length: Duration, now: Timestamp) -> Self {
+        let seconds = length.as_secs().clamp(1, Self::LONGEST.as_secs());
+        Self {
+            seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+            until: now.plus(Duration::from_secs(seconds)),
+        }
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        Duration::from_secs(u64::from(self.seconds))
+    }
+
+    /// When it lapses unless it is renewed.
+    #[must_use]
+    pub const fn until(&self) -> Timestamp {
+        self.until
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lease:{}:{}", self.seconds, self.until.as_millis())
+    }
+}
+
+impl FromStr for Lease {
+    type Err = LeaseError;
+
+    fn from_str(text: &str) -> Result<Self, LeaseError> {
+        let parsed = || {
+            let (seconds, until) = text.strip_prefix("lease:")?.split_once(':')?;
+            let seconds: u32 = seconds.parse().ok()?;
+            let until = Timestamp::from_millis(until.parse().ok()?);
+            let in_range = seconds >= 1 && u64::from(seconds) <= Self::LONGEST.as_secs();
+            in_range.then_some(Self { seconds, until })
+        };
+        parsed().ok_or_else(|| LeaseError { text: text.into() })
+    }
+}
+
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
+    /// The owner of `id` is alive: it has a lease of `length` from now on, whatever told that it lives before. It should
+    /// call this three times in every lease, so that one call may fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ipu_core::Illegal::NotTheOwner`] if it is another's, [`ipu_core::Illegal::Moved`] if there is nothing to be kept any
+    /// more, and errors of the store.
+    pub async fn heartbeat(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        length: Duration,
+    ) -> Result<Lease, LedgerError> {
+        let (id, owner) = (id.clone(), owner.clone());
+        let lease = Lease::of(length, self.driver.options.now());
+        self.driver
+            .apply(move |state| state.heard(&id, &owner, &lease.to_string()))
+            .await?;
+        Ok(lease)
+    }
+}
+
+/// Judges owners by their leases. Dead is who let his lease lapse, and did not renew it for one whole lease in which this
+/// process looked on: so nobody dies because the ledger itself was away, or because a clock was set. Of whoever has no
+/// lease nothing is known.
+pub struct LeaseLiveness {
+    clock: Clock,
+    seen: Mutex<BTreeMap<PartitionId, Seen>>,
+}
+
+struct Seen {
+    lease: Lease,
+    first: Instant,
+    last: Instant,
+}
+
+/// How many partitions are remembered before those are forgotten that were not asked for lately.
+const REMEMBERED: usize = 4_096;
+
+impl LeaseLiveness {
+    /// A judge by this clock, which should be the ledger's.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Whether the owner of `entry` is alive.
+    #[must_use]
+    pub fn judge(&self, entry: &Entry) -> Life {
+        let Ok(lease) = entry.holder.parse::<Lease>() else {
+            return Life::Unknown;
+        };
+        let now = Instant::now();
+        let unchanged = self.unchanged_for(&entry.id, lease, now);
+        if (self.clock)() < lease.until {
+            Life::Live
+        } else if unchanged >= lease.length() {
+            Life::Dead
+        } else {
+            Life::Unknown
+        }
+    }
+
+    /// How long this process has seen this very lease.
+    fn unchanged_for(&self, id: &PartitionId, lease: Lease, now: Instant) -> Duration {
+        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+        let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= REMEMBERED {
+            // Whoever is forgotten is only given more time.
+            all.retain(|_, seen| now - seen.last < Lease::LONGEST.min(2 * seen.lease.length()));
+        }
+        let fresh = || Seen {
+            lease,
+            first: now,
+            last: now,
+        };
+        let seen = all.entry(id.clone()).or_insert_with(fresh);
+        if seen.lease != lease {
+            *seen = fresh();
+        }
+        seen.last = now;
+        now - seen.first
+    }
+}
+
+impl fmt::Debug for LeaseLiveness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseLiveness").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Liveness for LeaseLiveness {
+    async fn life_of(&self, entry: &Entry) -> Life {
+        self.judge(entry)
+    }
+}
+
+#[async_trait]
+impl Liveness for Arc<LeaseLiveness> {
+    async fn life_of(&self, entry: &Entry) -> Life {
+        self.judge(entry)
+    }
+}
