@@ -18,6 +18,12 @@
 //! for callers with a loop of their own. [`Ledger::release`] gives the partition back. [`Ledger::repair`] is to be called on
 //! start and now and then, with a [`Liveness`] that tells who is alive.
 //!
+//! # What else it does
+//!
+//! [`Ledger::query`] and [`Ledger::stats`] tell what is free and used. [`Ledger::changes`] tells every durable change.
+//! [`Ledger::exclude`] keeps hardware free of anything new. A [`UsageLog`] in the options records who held what for how
+//! long. [`Ledger::heartbeat`] and [`LeaseLiveness`] are for owners of whom nothing else tells that they live.
+//!
 //! # Features
 //!
 //! - `sqlite` (default): `SqliteStore`, a ledger in one file that several processes of a host share.

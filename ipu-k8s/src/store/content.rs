@@ -287,3 +287,38 @@ pub(super) fn annotation(name: &str) -> String {
 fn data(key: &str) -> String {
     format!("/data/{key}")
 }
+
+#[cfg(test)]
+mod tests {
+    use ipu_core::ExclusionTarget;
+
+    use super::*;
+
+    #[test]
+    fn an_exclusion_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
+        let exclusion = Exclusion::new(
+            "maintenance".parse().unwrap(),
+            "pod001:8090".parse().unwrap(),
+            ExclusionTarget::Machine("a1".parse().unwrap()),
+            "admin".parse().unwrap(),
+            "a cable",
+        );
+        let change = Change::Exclude(Arc::new(exclusion.clone()));
+        let content = Content::default().after(&[change]);
+        let texts = content.kept.iter();
+        let data: BTreeMap<String, String> = texts
+            .map(|(key, kept)| (key.to_string(), kept.text.to_string()))
+            .collect();
+        let read = Content::read(data.clone(), None).unwrap();
+        assert_eq!(read.exclusions().first(), Some(&exclusion));
+        assert_eq!(read.entries(), []);
+        assert!(read.after(&[Change::Lift(exclusion.id)]).kept.is_empty());
+
+        let moved = BTreeMap::from([(".xother".to_owned(), data[".xmaintenance"].clone())]);
+        let error = Content::read(moved, None).unwrap_err();
+        assert!(
+            matches!(&error, Unreadable::Damaged { key, .. } if key == ".xother"),
+            "{error:?}"
+        );
+    }
+}
