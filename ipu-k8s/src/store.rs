@@ -1,7 +1,8 @@
 //! The ledger in a ConfigMap.
 //!
-//! One key per partition and per exclusion, so that a person sees what is held with `kubectl get configmap ipu-partitions-tracker -o yaml`, and
-//! two annotations: the layout's version, and the word of the last write. The ConfigMap outlives the programs that use it.
+//! One key per partition and one per exclusion, so that a person sees what is held with `kubectl get configmap
+//! ipu-partitions-tracker -o yaml`, and two annotations: the layout's version, and the word of the last write. The ConfigMap
+//! outlives the programs that use it.
 //!
 //! # Why it is safe
 //!

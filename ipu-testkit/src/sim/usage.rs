@@ -84,3 +84,67 @@ impl Holds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ipu_core::{
+        CallWindow, Change, Entry, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, World,
+    };
+
+    use super::*;
+
+    fn held(number: u32, state: EntryState) -> Entry {
+        let owner = Owner {
+            kind: "Test".into(),
+            job: JobKey::new("ns", "job", "1").expect("a key"),
+        };
+        let size = 4.try_into().expect("a size");
+        let request = Request::of_instance(owner, number, PartitionSpec::of_size(size));
+        let window = CallWindow {
+            now: Timestamp::from_millis(1_000),
+            settle: std::time::Duration::ZERO,
+        };
+        let state_of = LedgerState::default();
+        let step = state_of.request(&request, &World::default(), &LineRules::default(), window);
+        let Ok([Change::Put(entry)]) = step.as_ref().map(|step| &step.changes[..]) else {
+            panic!("{step:?}");
+        };
+        let mut entry = Entry::clone(entry);
+        entry.state = state;
+        entry.held_since = Some(window.now);
+        entry
+    }
+
+    fn entries(all: &[Entry]) -> Entries {
+        all.iter()
+            .map(|entry| (entry.id.clone(), Arc::new(entry.clone())))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_missing_doubled_too_short_or_was_refused_is_told() {
+        let mut holds = Holds::default();
+        let used = held(0, EntryState::Active);
+        let fence = Timestamp::from_millis(0);
+        let operation = Operation::Create;
+        let refused = held(1, EntryState::Intent { operation, fence });
+        holds.see(&entries(&[used.clone(), refused.clone()]), 1_000);
+        holds.see(&entries(&[]), 61_000);
+        assert_eq!(holds.len(), 1);
+
+        let gone = |at| UsageRecord::of(&used, None, Timestamp::from_millis(at)).expect("a hold ends");
+        assert_eq!(UsageRecord::of(&refused, None, fence), None);
+        let found = |records: &[UsageRecord]| holds.compare(records).err().map(|broken| broken.message);
+        assert_eq!(found(&[gone(61_000)]), None);
+        assert_eq!(found(&[gone(61_050)]), None);
+        let told = |records: &[UsageRecord], words: &str| {
+            let message = found(records).unwrap_or_default();
+            assert!(message.contains(words), "{message:?} without {words:?}");
+        };
+        told(&[], "is not recorded");
+        told(&[gone(61_000), gone(61_000)], "recorded twice");
+        told(&[gone(62_000)], "IPU-ms");
+    }
+}
