@@ -29,9 +29,9 @@ pub(crate) mod moves;
 mod overlay;
 pub(crate) mod quota;
 pub(crate) mod space;
-pub(crate) mod what_if;
 pub(crate) mod stats;
 pub(crate) mod usage;
+pub(crate) mod what_if;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

@@ -83,9 +83,9 @@ pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
 pub use ledger::moves::{Admission, CallWindow, Release, Step};
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::space::Space;
-pub use ledger::what_if::WhatIf;
 pub use ledger::stats::{Stats, Tally};
 pub use ledger::usage::{HoldEnd, UsageRecord};
+pub use ledger::what_if::WhatIf;
 pub use observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
 pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState, SpecError};
 pub use placement::{

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy, Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy,
+    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats,
+    Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;

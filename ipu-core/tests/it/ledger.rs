@@ -1,9 +1,9 @@
 //! The waiting line and the transitions, by random lives and by cases.
 
 mod attempts;
-mod what_if;
 mod exclusions;
 mod stats;
+mod what_if;
 
 use std::sync::Arc;
 use std::time::Duration;
