@@ -98,13 +98,13 @@ pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> Ra
             "Never",
             "ExitCode",
         ]);
-        // Some pauses double beyond the longest that there is.
-        let patience = if number % 4 == 3 { 40 } else { 1 };
+        // Some second pauses would be longer than the longest that there is.
+        let (least, step) = if number % 4 == 3 { (180, 20) } else { (0, 1) };
         spec.restart_policy = Some(RawRestartPolicy {
             kind: Some(kind.into()),
             back_off_limit: Some(int(random.below(6))),
             exit_codes: (kind == "ExitCode").then(|| "128-255,42".into()),
-            back_off_seconds: Some(int(random.below(8) * patience)),
+            back_off_seconds: Some(int(least + random.below(8) * step)),
         });
     }
     if random.chance(20) {
