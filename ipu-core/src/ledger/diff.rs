@@ -11,6 +11,7 @@
 //! | orphaned | any | live | reclaim |
 //! | active | lists it not | live, unknown | lost |
 //! | nothing, waiting | lists it, of our form | claims it | adopt |
+//! | any that holds | lists it, of our form | claims a newer attempt | adopt: the ledger is an old copy |
 //! | nothing, waiting | lists it, of our form | nobody claims it | quarantine |
 //! | nothing | lists it, of another form | – | none: it is foreign |
 //! | quarantined | lists it not | – | forget |
@@ -192,7 +193,9 @@ impl LedgerState {
         for entry in self.entries() {
             let life = owners.lives.get(&entry.id).copied().unwrap_or_default();
             actions.extend(
-                by_life(entry, life, orphan_grace, now).or_else(|| self.by_listing(entry, world, owners)),
+                by_newer_claim(entry, world, owners)
+                    .or_else(|| by_life(entry, life, orphan_grace, now))
+                    .or_else(|| self.by_listing(entry, world, owners)),
             );
         }
         for view in &world.controllers {
@@ -262,6 +265,14 @@ impl LedgerState {
                 .find(&entry.id)
                 .and_then(|(_, partition)| adopted(partition, controller, owners, entry.ticket, now))
                 .map_or_else(Vec::new, put),
+            (Action::Adopt { .. }, _) => match by_newer_claim(entry, world, owners) {
+                Some(Action::Adopt { controller, .. }) => world
+                    .find(&entry.id)
+                    .and_then(|(_, partition)| adopted(partition, &controller, owners, entry.ticket, now))
+                    .map(|adopted| adopted.after(entry))
+                    .map_or_else(Vec::new, put),
+                _ => Vec::new(),
+            },
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.turned(EntryState::Orphaned, now))
             }
@@ -315,6 +326,16 @@ impl LedgerState {
 }
 
 impl Entry {
+    /// The same, with what `old`, an outdated record of the same partition, knows besides.
+    fn after(mut self, old: &Self) -> Self {
+        let mut left = old.clone();
+        left.leave_calls_behind(None);
+        self.unsettled = left.unsettled;
+        self.unsettled_reset = left.unsettled_reset;
+        self.held_since = old.held_since.or(self.held_since);
+        self
+    }
+
     /// The same, once the owner of an orphaned partition is there after all.
     pub(super) fn reclaimed(&self, world: &World, now: Timestamp) -> Self {
         let listing = |name| Some((name, world.listing(name)?));
@@ -338,6 +359,18 @@ pub fn lost(controller: &ControllerName) -> String {
 
 /// How long an intent is left to its live owner: twice what a call takes to settle by default.
 const LEFT_TO_OWNER: Duration = Duration::from_secs(60);
+
+/// A live owner was granted a newer attempt than the ledger knows of: it is an old copy, and what it had begun then is
+/// not to be gone on with under the workers of now.
+fn by_newer_claim(entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
+    let (controller, partition) = world.find(&entry.id)?;
+    let claim = claim(partition, owners)?;
+    let newer = claim.attempt > entry.attempt && entry.owner.as_ref() == Some(&claim.owner);
+    (newer && entry.state.holds()).then(|| Action::Adopt {
+        id: entry.id.clone(),
+        controller: controller.clone(),
+    })
+}
 
 /// What follows from the owner alone.
 fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) -> Option<Action> {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{PartitionFacts, Topology};
-use ipu_ledger::{Entry, Ledger, Life, Liveness, MemoryStore, Released, Request};
+use ipu_core::{Operation, PartitionFacts, Topology};
+use ipu_ledger::{
+    Change, Entry, EntryState, Ledger, LedgerStore, Life, Liveness, MemoryStore, Released, Request, Timestamp,
+};
 use ipu_testkit::{FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 
@@ -212,6 +214,53 @@ async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
         ("active", 3, 4)
     );
     assert_eq!(state_of(&ledger, "b").await, "quarantined");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_old_copy_of_the_ledger_had_begun_is_not_done_under_the_workers_of_a_newer_attempt() {
+    let fence = Timestamp::from_millis(1);
+    for state in [
+        EntryState::Active,
+        EntryState::Orphaned,
+        EntryState::Releasing { fence },
+        EntryState::Intent {
+            operation: Operation::Reset,
+            fence,
+        },
+    ] {
+        let bench = bench();
+        let ledger = bench.ledger();
+        ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+        let mut old = ledger.get(&id("a")).await.unwrap().unwrap();
+        old.state = state.clone();
+        let mut newer = request("a", 4);
+        newer.attempt = 1;
+        ledger.ensure_active(newer.clone(), &mut |_| {}).await.unwrap();
+        bench.controller.use_it(&id("a"));
+
+        let now = bench.store.load(None).await.unwrap().unwrap().revision;
+        let restored = [Change::Put(Arc::new(old))];
+        bench.store.commit(&now, &restored).await.unwrap();
+        ledger.repair(&Claims(vec![newer.clone()])).await.unwrap();
+        let entry = ledger.get(&id("a")).await.unwrap().unwrap();
+        assert_eq!((entry.state.label(), entry.attempt), ("active", 1), "{state:?}");
+        ledger.ensure_active(newer, &mut |_| {}).await.unwrap();
+        assert_eq!(bench.controller.disturbed(), Vec::<String>::new(), "{state:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_gone_on_with_although_its_owner_still_claims_that_attempt() {
+    let bench = bench();
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    bench.controller.go_down();
+    ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    bench.controller.come_up();
+    // What an unanswered call may still do has to be over.
+    advance(61).await;
+    ledger.repair(&Claims(vec![request("a", 4)])).await.unwrap();
+    assert_eq!(state_of(&ledger, "a").await, "gone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -196,7 +196,7 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
     assert!(waits(&one, "new", 8).await);
     assert!(waits(&other, "newer", 4).await);
     let claims = Claims(vec![
-        goes_on,
+        goes_on.clone(),
         request("started-since", 8),
         request("new", 8),
         request("newer", 4),
@@ -217,6 +217,9 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
             ("started-since", "active")
         ]
     );
+    // The owner who asks again, as it does on every occasion, has nothing reset under its workers.
+    one.ensure_active(goes_on, &mut |_| {}).await.unwrap();
+    assert_eq!(controller.disturbed(), Vec::<String>::new());
 
     // Whoever ends now leaves room for the next.
     controller.leave(&id("started-since"));
