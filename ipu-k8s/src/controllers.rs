@@ -151,7 +151,8 @@ impl ControllersWatch {
         }
     }
 
-    async fn try_read(&self) -> Result<(ControllersText, Events), Failure> {
+    // Alone with it, so that a task may wait for this: a watch that is open cannot be shared.
+    async fn try_read(&mut self) -> Result<(ControllersText, Events), Failure> {
         let ControllersOptions {
             namespace,
             name,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
 use ipu_ledger::{Answer, Ledger, LedgerError, Released};
-use ipu_vipu_client::VipuController;
+use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::events::Feed;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::partition::{DeletedDocument, PartitionDocument};
-use crate::problem::Problem;
+use crate::problem::{Problem, chain};
 use crate::store::AnyStore;
 
 /// A controller behind any transport.
@@ -80,6 +80,14 @@ impl App {
     /// Changes when the proxy is told to stop.
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
+    }
+
+    /// Makes this text the list of controllers; those that are taken off it are drained.
+    pub(crate) fn replace_controllers(&self, text: &str) -> Result<(), String> {
+        let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
+        let connect = |endpoint: &ControllerEndpoint| crate::measured::connect(endpoint, &self.metrics);
+        let replaced = self.ledger.pool().replace(&endpoints, connect);
+        replaced.map_err(|error| chain(&error))
     }
 
     fn drive(self: &Arc<Self>, id: &PartitionId) -> Driven {

@@ -5,6 +5,11 @@
 //! proxy holds no rule: who gets what, who waits and why is up to `ipu-core` and `ipu-ledger`.
 //!
 //! [`Settings`] say what can be configured, [`Proxy`] serves; [`in_process`] answers without a connection, for tests.
+//!
+//! # Features
+//!
+//! - `kubernetes` (default): the ledger in a ConfigMap, tokens of service accounts, a list of controllers that is watched, and
+//!   owners that are IPUJobs.
 
 mod app;
 mod auth;
@@ -12,6 +17,8 @@ mod controllers;
 mod events;
 mod front;
 mod health;
+#[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
+mod kubernetes;
 mod measured;
 mod metrics;
 mod params;

@@ -5,16 +5,32 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ipu_core::{AgentId, AllocationId, ControllerName, Partition, PartitionId};
-use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError};
+use ipu_vipu_client::{
+    AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController,
+    IpuofConfig, PartitionStatus, VipuController, VipuError,
+};
 use tokio::time::Instant;
 
+use crate::app::AnyController;
 use crate::metrics::Metrics;
 
+/// The controller at `endpoint`, whose calls are booked under its name.
+pub(crate) fn connect(
+    endpoint: &ControllerEndpoint,
+    metrics: &Arc<Metrics>,
+) -> Result<AnyController, ConnectError> {
+    Ok(Arc::new(Measured {
+        controller: GrpcController::connect(endpoint, &ConnectOptions::default())?,
+        name: endpoint.name().clone(),
+        metrics: Arc::clone(metrics),
+    }))
+}
+
 /// `controller`, whose calls are booked under `name`.
-pub(crate) struct Measured<C> {
-    pub(crate) controller: C,
-    pub(crate) name: ControllerName,
-    pub(crate) metrics: Arc<Metrics>,
+struct Measured<C> {
+    controller: C,
+    name: ControllerName,
+    metrics: Arc<Metrics>,
 }
 
 impl<C> Measured<C> {

@@ -6,23 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{Entry, Life};
-use ipu_ledger::{Ledger, LedgerOptions, MemoryStore, SqliteStore, StoreError};
+use ipu_ledger::{Ledger, LedgerOptions, Liveness, MemoryStore, SqliteStore, StoreError};
 use ipu_serve::{ClientCertificates, ServeOptions, TlsError};
-use ipu_vipu_client::{
-    ConnectError, ConnectOptions, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError,
-    GrpcController, parse_controllers,
-};
+use ipu_vipu_client::{ConnectError, ControllerListError, ControllerPool, EndpointError, parse_controllers};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vipu_sim::Simulator;
 
-use crate::app::{AnyController, App, ProxyLedger};
+use crate::app::{App, ProxyLedger};
 use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
 use crate::front::{Front, Guard, Patience};
-use crate::measured::Measured;
+use crate::kubernetes::{self, Cluster};
+use crate::measured::connect;
 use crate::metrics::Metrics;
-use crate::problem::chain;
 use crate::settings::{Config, Hardware, Reading, StoreChoice, quotas, read_settings};
 use crate::store::AnyStore;
 use crate::watch::watch_file;
@@ -68,6 +65,9 @@ pub enum StartError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The cluster cannot be used.
+    #[error("use the Kubernetes cluster: {0}")]
+    Kubernetes(String),
     /// TLS cannot be offered.
     #[error("offer TLS")]
     Tls(#[source] TlsError),
@@ -109,7 +109,17 @@ impl Proxy {
     ///
     /// [`StartError`].
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        let cluster = match &config.kubernetes {
+            Some(choice) => Some(Cluster::connect(choice).await.map_err(StartError::Kubernetes)?),
+            None => None,
+        };
         let store = match &config.store {
+            StoreChoice::Kubernetes => {
+                let cluster = cluster
+                    .as_ref()
+                    .ok_or_else(|| StartError::Kubernetes(String::new()))?;
+                cluster.store().map_err(StartError::Store)?
+            }
             StoreChoice::Memory => AnyStore::new(MemoryStore::default()),
             StoreChoice::File(path) => AnyStore::new(SqliteStore::open(path).map_err(StartError::Store)?),
         };
@@ -131,6 +141,8 @@ impl Proxy {
                 files.push((path.clone(), text, Follows::Controllers));
                 endpoints
             }
+            // They come with the watch.
+            Hardware::Watched => Vec::new(),
             Hardware::Simulated { .. } => {
                 let started = simulate(&config.hardware).await?;
                 let address = started.addr().try_into().map_err(StartError::Address)?;
@@ -156,16 +168,31 @@ impl Proxy {
         if let Some(path) = &config.file {
             files.push((path.clone(), read(path)?, Follows::Quotas));
         }
-        Self::serve(config, App::new(ledger, metrics), tokens, files, simulator).await
+        let app = App::new(ledger, metrics);
+        let guard = guard(&config, tokens, cluster.as_ref())?;
+        let mut alive: Arc<dyn Liveness> = Arc::new(|_: &Entry| Life::Unknown);
+        let mut workers = Vec::new();
+        if let Some(cluster) = &cluster {
+            alive = cluster.liveness(alive).map_err(StartError::Kubernetes)?;
+            if let Some(watch) = cluster.controllers().map_err(StartError::Kubernetes)? {
+                workers.push(kubernetes::follow(watch, &app).await);
+            }
+        }
+        for (path, text, follows) in files {
+            let (app, stopping) = (Arc::clone(&app), app.stopping());
+            let apply = move |text: &str| follows.apply(&app, text);
+            workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
+        }
+        let repair = worker::keep_repaired(Arc::clone(&app), alive, config.repair_interval);
+        workers.push(tokio::spawn(repair));
+        workers.push(tokio::spawn(worker::go_on(Arc::clone(&app))));
+        let mut proxy = Self::serve(&config, app, guard).await?;
+        proxy.workers = workers;
+        proxy.simulator = simulator;
+        Ok(proxy)
     }
 
-    async fn serve(
-        config: Config,
-        app: Arc<App>,
-        tokens: Tokens,
-        files: Vec<(PathBuf, String, Follows)>,
-        simulator: Option<Simulator>,
-    ) -> Result<Self, StartError> {
+    async fn serve(config: &Config, app: Arc<App>, guard: Guard) -> Result<Self, StartError> {
         let mut serve = ServeOptions::default();
         serve.idle = config.idle_timeout;
         serve.stall = config.write_timeout;
@@ -182,29 +209,15 @@ impl Proxy {
             read: config.read_timeout,
             write: config.write_timeout,
         };
-        let front = Arc::new(Front::new(&app, patience, guard(&config, tokens)));
+        let front = Arc::new(Front::new(&app, patience, guard));
         let serving = tokio::spawn(ipu_serve::serve(listener, front, serve, closing));
-        let alive = Arc::new(|_: &Entry| Life::Unknown);
-        let mut workers = vec![
-            tokio::spawn(worker::go_on(Arc::clone(&app))),
-            tokio::spawn(worker::keep_repaired(
-                Arc::clone(&app),
-                alive,
-                config.repair_interval,
-            )),
-        ];
-        for (path, text, follows) in files {
-            let (app, stopping) = (Arc::clone(&app), app.stopping());
-            let apply = move |text: &str| follows.apply(&app, text);
-            workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
-        }
         Ok(Self {
             address,
             app,
             close,
             serving,
-            workers,
-            simulator,
+            workers: Vec::new(),
+            simulator: None,
         })
     }
 
@@ -254,7 +267,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     )
 }
 
-fn guard(config: &Config, tokens: Tokens) -> Guard {
+fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<Guard, StartError> {
     let mut who: Vec<Arc<dyn Authenticator>> = Vec::new();
     if config.token_file.is_some() {
         who.push(Arc::new(tokens));
@@ -264,14 +277,17 @@ fn guard(config: &Config, tokens: Tokens) -> Guard {
     {
         who.push(Arc::new(Certificates));
     }
+    if let Some(cluster) = cluster.filter(|_| config.asks) {
+        who.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
+    }
     if who.is_empty() {
         who.push(Arc::new(Everybody));
     }
-    Guard {
+    Ok(Guard {
         authenticator: Arc::new(AnyOf(who)),
         reading: config.reading,
         places: config.max_requests,
-    }
+    })
 }
 
 /// What follows a file.
@@ -284,12 +300,7 @@ enum Follows {
 impl Follows {
     fn apply(&self, app: &App, text: &str) -> Result<(), String> {
         match self {
-            Self::Controllers => {
-                let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
-                let connect = |endpoint: &ControllerEndpoint| connect(endpoint, &app.metrics);
-                let replaced = app.ledger.pool().replace(&endpoints, connect);
-                replaced.map_err(|error| chain(&error))
-            }
+            Self::Controllers => app.replace_controllers(text),
             Self::Tokens(tokens) => tokens.load(text),
             Self::Quotas => {
                 let quotas = quotas(&read_settings(text)?.quotas).map_err(|error| error.to_string())?;
@@ -305,14 +316,6 @@ fn read(path: &Path) -> Result<String, StartError> {
         path: path.to_owned(),
         source,
     })
-}
-
-fn connect(endpoint: &ControllerEndpoint, metrics: &Arc<Metrics>) -> Result<AnyController, ConnectError> {
-    Ok(Arc::new(Measured {
-        controller: GrpcController::connect(endpoint, &ConnectOptions::default())?,
-        name: endpoint.name().clone(),
-        metrics: Arc::clone(metrics),
-    }))
 }
 
 async fn simulate(hardware: &Hardware) -> Result<Simulator, StartError> {

@@ -21,6 +21,8 @@ const IDLE_TIMEOUT: u64 = 60;
 const REPAIR_INTERVAL: u64 = 30;
 /// Enough for every job of the largest documented system to wait for its partition at the same time.
 const MAX_REQUESTS: u32 = 1024;
+/// Whom the tokens of service accounts are for.
+const AUDIENCE: &str = "vipu-proxy";
 /// Where the simulated controller listens: always the same, because the ledger remembers controllers by their address.
 const SIM_LISTEN: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ipu_vipu_client::DEFAULT_PORT);
@@ -38,7 +40,7 @@ pub struct Settings {
     /// The port to listen on, instead of the one of --listen.
     #[arg(long, env = "PROXY_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Where the ledger is kept: file:PATH, or memory (it ends with the process).
+    /// Where the ledger is kept: file:PATH, kubernetes (a ConfigMap), or memory (it ends with the process).
     #[arg(long, env = "VIPU_PROXY_STORE", value_name = "STORE")]
     pub store: Option<String>,
     /// The V-IPU controllers: host:port:key=value[,...], in the order in which they are tried.
@@ -47,6 +49,21 @@ pub struct Settings {
     /// Read the list of controllers from this file instead; a change of it is applied within seconds.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS_FILE", value_name = "FILE")]
     pub controllers_file: Option<PathBuf>,
+    /// Or watch it in this ConfigMap, under the key controllers.yaml.
+    #[arg(long, env = "VIPU_PROXY_CONTROLLERS_CONFIGMAP", value_name = "NAME")]
+    pub controllers_configmap: Option<String>,
+    /// The namespace of the ConfigMaps [default: the one that the proxy runs in].
+    #[arg(long, env = "PROXY_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// The ConfigMap of the ledger [default: ipu-partitions-tracker].
+    #[arg(long, env = "PROXY_PARTITION_TRACKER", value_name = "NAME")]
+    pub tracker: Option<String>,
+    /// Whom tokens of service accounts are for, with --store kubernetes [default: vipu-proxy].
+    #[arg(long, env = "VIPU_PROXY_AUDIENCE", value_name = "NAME")]
+    pub audience: Option<String>,
+    /// Which service accounts may change something: system:serviceaccount:NAMESPACE:NAME[,...] [default: all].
+    #[arg(long, env = "VIPU_PROXY_ACCOUNTS", value_name = "LIST")]
+    pub accounts: Option<String>,
     /// In which order controllers are tried that have room: serial (the order of the list), tightest or most-free [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
     pub selection: Option<Selection>,
@@ -174,6 +191,17 @@ pub struct SettingError {
 pub(crate) enum StoreChoice {
     Memory,
     File(PathBuf),
+    Kubernetes,
+}
+
+/// What is asked of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KubernetesChoice {
+    pub(crate) namespace: Option<String>,
+    pub(crate) tracker: Option<String>,
+    pub(crate) audience: String,
+    pub(crate) accounts: Vec<String>,
+    pub(crate) controllers: Option<String>,
 }
 
 /// Where the partitions are.
@@ -182,6 +210,8 @@ pub(crate) enum Hardware {
     Controllers(Vec<ControllerEndpoint>),
     /// The list is in this file.
     Listed(PathBuf),
+    /// The list is in a ConfigMap that is watched.
+    Watched,
     Simulated {
         topology: Topology,
         listen: SocketAddr,
@@ -201,6 +231,10 @@ pub struct Config {
     pub(crate) idle_timeout: Duration,
     pub(crate) repair_interval: Duration,
     pub(crate) order: SelectionOrder,
+    /// The cluster, if something of it is used.
+    pub(crate) kubernetes: Option<KubernetesChoice>,
+    /// Whether it is asked who asks.
+    pub(crate) asks: bool,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) reading: Reading,
@@ -240,6 +274,11 @@ impl Settings {
             store: self.store.or(others.store),
             controllers: self.controllers.or(others.controllers),
             controllers_file: self.controllers_file.or(others.controllers_file),
+            controllers_configmap: self.controllers_configmap.or(others.controllers_configmap),
+            namespace: self.namespace.or(others.namespace),
+            tracker: self.tracker.or(others.tracker),
+            audience: self.audience.or(others.audience),
+            accounts: self.accounts.or(others.accounts),
             selection: self.selection.or(others.selection),
             token_file: self.token_file.or(others.token_file),
             tls_cert: self.tls_cert.or(others.tls_cert),
@@ -274,9 +313,10 @@ impl Settings {
         let hardware = self.hardware()?;
         let store = match self.store.as_deref() {
             Some("memory") => StoreChoice::Memory,
+            Some("kubernetes") => StoreChoice::Kubernetes,
             Some(text) => match text.strip_prefix("file:") {
                 Some(path) if !path.is_empty() => StoreChoice::File(path.into()),
-                _ => return Err(wrong("store", text, "must be file:PATH or memory")),
+                _ => return Err(wrong("store", text, "must be file:PATH, kubernetes or memory")),
             },
             None if matches!(hardware, Hardware::Simulated { .. }) => StoreChoice::Memory,
             None => {
@@ -288,7 +328,10 @@ impl Settings {
             }
         };
         let tls = self.tls()?;
-        let asks = self.token_file.is_some() || self.tls_client_ca.is_some();
+        // In a cluster tokens of service accounts do, unless it is said that nobody is asked.
+        let reviews = store == StoreChoice::Kubernetes && self.auth.is_none();
+        let asks = reviews || self.token_file.is_some() || self.tls_client_ca.is_some();
+        let kubernetes = self.kubernetes(&store);
         let listen = self.listen(asks)?;
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let max_requests = self.max_requests.unwrap_or(MAX_REQUESTS).max(1);
@@ -306,11 +349,28 @@ impl Settings {
                 Some(Selection::MostFree) => SelectionOrder::MostFree,
             },
             tls,
+            kubernetes,
+            asks,
             reading: self.reading.unwrap_or(Reading::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             quotas: quotas(&self.quotas)?,
             token_file: self.token_file,
             file: None,
+        })
+    }
+
+    fn kubernetes(&self, store: &StoreChoice) -> Option<KubernetesChoice> {
+        if *store != StoreChoice::Kubernetes && self.controllers_configmap.is_none() {
+            return None;
+        }
+        let accounts = self.accounts.as_deref().unwrap_or_default().split(',');
+        let accounts = accounts.map(str::trim).filter(|account| !account.is_empty());
+        Some(KubernetesChoice {
+            namespace: self.namespace.clone(),
+            tracker: self.tracker.clone(),
+            audience: self.audience.clone().unwrap_or_else(|| AUDIENCE.to_owned()),
+            accounts: accounts.map(str::to_owned).collect(),
+            controllers: self.controllers_configmap.clone(),
         })
     }
 
@@ -356,24 +416,41 @@ impl Settings {
     }
 
     fn hardware(&self) -> Result<Hardware, SettingError> {
-        let listed = self.controllers_file.as_ref();
-        match (&self.controllers, &self.sim) {
-            (Some(list), Some(_)) => Err(wrong("controllers", list, "and sim exclude each other")),
-            (Some(_), None) | (None, Some(_)) if listed.is_some() => Err(wrong(
+        let given = [
+            ("controllers", self.controllers.clone()),
+            (
                 "controllers-file",
-                &listed.map_or_else(String::new, |path| path.display().to_string()),
-                "excludes controllers and sim",
-            )),
-            (None, None) if listed.is_some() => Ok(Hardware::Listed(listed.cloned().unwrap_or_default())),
-            (None, None) => Err(wrong(
+                self.controllers_file
+                    .as_ref()
+                    .map(|path| path.display().to_string()),
+            ),
+            ("controllers-configmap", self.controllers_configmap.clone()),
+            ("sim", self.sim.clone()),
+        ];
+        let given: Vec<_> = given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
+        if let [(one, _), (other, value), ..] = &given[..] {
+            return Err(wrong(other, value, &format!("and {one} exclude each other")));
+        }
+        if let Some(path) = &self.controllers_file {
+            return Ok(Hardware::Listed(path.clone()));
+        }
+        if self.controllers_configmap.is_some() {
+            return Ok(Hardware::Watched);
+        }
+        match (&self.controllers, &self.sim) {
+            (_, None) if self.controllers.is_none() => Err(wrong(
                 "controllers",
                 "",
                 "must name the V-IPU controllers, or sim a Pod to simulate",
             )),
-            (Some(list), None) => parse_controllers(list)
+            (Some(list), _) => parse_controllers(list)
                 .map(Hardware::Controllers)
                 .map_err(|error| wrong("controllers", list, &crate::problem::chain(&error))),
-            (None, Some(text)) => {
+            (None, text) => {
+                let text = text.as_deref().unwrap_or_default();
                 let topology: Topology = text
                     .parse()
                     .map_err(|error: ipu_core::TopologyError| wrong("sim", text, &error.to_string()))?;

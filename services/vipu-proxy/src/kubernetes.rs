@@ -1,0 +1,154 @@
+//! The proxy in a Kubernetes cluster: the ledger in a ConfigMap, tokens of service accounts, the list of controllers that is
+//! watched, and owners that are IPUJobs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{Entry, Life, Request};
+use ipu_k8s::auth::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
+use ipu_k8s::controllers::{ControllersOptions, ControllersText, ControllersWatch};
+use ipu_k8s::kube::Config;
+use ipu_k8s::liveness::IpuJobLiveness;
+use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
+use ipu_ledger::{Liveness, StoreError};
+
+use crate::app::App;
+use crate::auth::{AuthError, Authenticator, Credentials, Identity};
+use crate::problem::chain;
+use crate::settings::KubernetesChoice;
+use crate::store::AnyStore;
+
+/// How long the start waits for the list of controllers; without it requests wait, and with it they go on.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// The cluster that the proxy runs in, or that the kubeconfig names.
+pub(crate) struct Cluster {
+    config: Config,
+    choice: KubernetesChoice,
+    namespace: String,
+}
+
+impl Cluster {
+    pub(crate) async fn connect(choice: &KubernetesChoice) -> Result<Self, String> {
+        let config = Config::infer().await.map_err(|error| chain(&error))?;
+        let namespace = choice.namespace.clone();
+        Ok(Self {
+            namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
+            config,
+            choice: choice.clone(),
+        })
+    }
+
+    pub(crate) fn store(&self) -> Result<AnyStore, StoreError> {
+        let mut options = ConfigMapOptions::of(&self.namespace);
+        if let Some(name) = &self.choice.tracker {
+            options.name.clone_from(name);
+        }
+        Ok(AnyStore::new(ConfigMapStore::new(self.config.clone(), options)?))
+    }
+
+    pub(crate) fn authenticator(&self) -> Result<Arc<dyn Authenticator>, String> {
+        let accounts = self.choice.accounts.iter().map(|text| text.parse());
+        let accounts: BTreeSet<ServiceAccount> = accounts
+            .collect::<Result<_, _>>()
+            .map_err(|error| chain(&error))?;
+        let callers = if accounts.is_empty() {
+            Callers::Anybody
+        } else {
+            Callers::Accounts(accounts)
+        };
+        let options = TokenReviewOptions::new(&self.choice.audience, callers);
+        let reviewer = TokenReviewer::new(self.config.clone(), options).map_err(|error| chain(&error))?;
+        Ok(Arc::new(Reviewed(reviewer)))
+    }
+
+    /// Whether owners are alive: IPUJobs by the API server, everybody else by `others`.
+    pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
+        let jobs = IpuJobLiveness::new(self.config.clone()).map_err(|error| chain(&error))?;
+        Ok(Arc::new(Both { jobs, others }))
+    }
+
+    /// The list of controllers, if it is in a ConfigMap.
+    pub(crate) fn controllers(&self) -> Result<Option<ControllersWatch>, String> {
+        let Some(name) = &self.choice.controllers else {
+            return Ok(None);
+        };
+        let options = ControllersOptions::new(&self.namespace, name);
+        let watch = ipu_k8s::controllers::watch(self.config.clone(), options);
+        watch.map(Some).map_err(|error| chain(&error))
+    }
+}
+
+/// Applies every change of the list, until the proxy stops. Answers after the first, or some time.
+pub(crate) async fn follow(mut watch: ControllersWatch, app: &Arc<App>) -> tokio::task::JoinHandle<()> {
+    match tokio::time::timeout(FIRST_LIST, watch.next()).await {
+        Ok(text) => apply(&text, app),
+        Err(_) => tracing::warn!("the list of controllers has not been answered yet"),
+    }
+    let app = Arc::clone(app);
+    tokio::spawn(async move {
+        let mut stopping = app.stopping();
+        loop {
+            tokio::select! {
+                _ = stopping.wait_for(|stop| *stop) => return,
+                text = watch.next() => apply(&text, &app),
+            }
+        }
+    })
+}
+
+fn apply(text: &ControllersText, app: &App) {
+    match text {
+        ControllersText::List(list) => match app.replace_controllers(list) {
+            Ok(()) => tracing::info!("applied a change of the list of controllers"),
+            Err(error) => {
+                tracing::error!(%error, "the list of controllers is not applied; the one before stays")
+            }
+        },
+        ControllersText::Absent { detail } => {
+            tracing::warn!(detail, "there is no list of controllers; the one before stays");
+        }
+        _ => {}
+    }
+}
+
+/// Tokens of service accounts.
+struct Reviewed(TokenReviewer);
+
+#[async_trait]
+impl Authenticator for Reviewed {
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
+        use ipu_k8s::auth::AuthError as Refusal;
+        let token = credentials.bearer.ok_or(AuthError::Missing)?;
+        match self.0.review(token).await {
+            Ok(identity) => Ok(Identity::new(identity.user)),
+            Err(Refusal::NotAllowed { user }) => Err(AuthError::Forbidden { name: user }),
+            Err(Refusal::Unavailable { detail }) => Err(AuthError::Unavailable { detail }),
+            Err(error) => Err(AuthError::Unknown {
+                detail: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// What either knows: of the owners of the other, both know nothing.
+struct Both {
+    jobs: IpuJobLiveness,
+    others: Arc<dyn Liveness>,
+}
+
+#[async_trait]
+impl Liveness for Both {
+    async fn life_of(&self, entry: &Entry) -> Life {
+        match self.jobs.life_of(entry).await {
+            Life::Unknown => self.others.life_of(entry).await,
+            known => known,
+        }
+    }
+
+    async fn claims(&self) -> Vec<Request> {
+        self.jobs.claims().await
+    }
+}
