@@ -15,6 +15,7 @@ mod app;
 mod auth;
 mod controllers;
 mod events;
+mod exclusions;
 mod front;
 mod health;
 #[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]

@@ -219,15 +219,13 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
 }
 
 async fn ipus(app: &App) -> Result<Family<KindLabels, Gauge>, Problem> {
-    let kinds: BTreeMap<&str, u64> = crate::stats::kinds(app).await?;
+    let kinds: BTreeMap<&str, u32> = crate::stats::kinds(app).await?;
     let gauges = Family::<KindLabels, Gauge>::default();
     for (kind, number) in kinds {
         let labels = KindLabels {
             kind: kind.to_owned(),
         };
-        gauges
-            .get_or_create(&labels)
-            .set(i64::try_from(number).unwrap_or(i64::MAX));
+        gauges.get_or_create(&labels).set(i64::from(number));
     }
     Ok(gauges)
 }

@@ -29,6 +29,8 @@ pub(crate) struct Params {
     pub(crate) uid: Option<String>,
     /// Give back what is in quarantine.
     pub(crate) quarantined: bool,
+    /// From when on, in milliseconds since 1970.
+    pub(crate) since: u64,
 }
 
 impl Params {
@@ -57,6 +59,7 @@ impl Params {
                 "wait" => params.wait = duration(&value)?,
                 "nowait" => params.nowait = flag("nowait", &value)?,
                 "quarantined" => params.quarantined = flag("quarantined", &value)?,
+                "since" => params.since = number("since", &value)?,
                 "attempt" => params.attempt = Some(number("attempt", &value)?),
                 _ => params.uid = Some(value),
             }
@@ -70,8 +73,8 @@ impl Params {
     }
 }
 
-fn number(name: &str, value: &str) -> Result<u32, Problem> {
-    let rule = "must be a whole number up to 4294967295";
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
+    let rule = "must be a whole number that is not too large";
     value
         .parse()
         .map_err(|_| Problem::invalid(name, value, rule, "give a number such as 0"))
@@ -108,9 +111,14 @@ fn duration(text: &str) -> Result<Duration, Problem> {
     })
 }
 
+/// A part of a path as it was meant.
+pub(crate) fn decoded(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
 /// The partition that a path names.
 pub(crate) fn id_of(segment: &str) -> Result<PartitionId, Problem> {
-    named("id", percent_decode_str(segment).decode_utf8_lossy().into_owned())
+    named("id", decoded(segment))
 }
 
 /// A JSON body. What is no JSON is told from JSON of another shape.

@@ -7,6 +7,7 @@ use ipu_core::{
     Blocker, ControllerName, Entry, EntryState, IpuCount, IpuPlace, IpuofEnv, JobKey, LinePolicy, Owner,
     PartitionId, PartitionSpec, Reason, Request, Timestamp, Waiting,
 };
+use ipu_ledger::Lease;
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,8 @@ pub(crate) struct PutPartition {
     account: Option<String>,
     #[serde(default)]
     preemptible: bool,
+    #[serde(default)]
+    lease_seconds: Option<u32>,
 }
 
 /// The longest account.
@@ -100,7 +103,7 @@ const ACCOUNT_MAX: usize = 253;
 
 impl PutPartition {
     /// The request that it makes.
-    pub(crate) fn parse(self, id: PartitionId, line: LinePolicy) -> Result<Request, Problem> {
+    pub(crate) fn parse(self, id: PartitionId, line: LinePolicy, now: Timestamp) -> Result<Request, Problem> {
         let owner = self.owner.parse()?;
         let size = size_of("size", self.size)?;
         let gcds = self.gcds.unwrap_or(1);
@@ -127,6 +130,9 @@ impl PutPartition {
             .map(|text| named("controller", text))
             .transpose()?;
         request.line = line;
+        if let Some(seconds) = self.lease_seconds {
+            request.holder = Lease::of(lease_of("leaseSeconds", seconds)?, now).to_string();
+        }
         Ok(request)
     }
 }
@@ -156,6 +162,21 @@ pub(crate) fn size_of(field: &str, size: u32) -> Result<IpuCount, Problem> {
     })
 }
 
+/// The length of a lease, or the rule that it breaks.
+pub(crate) fn lease_of(field: &str, seconds: u32) -> Result<Duration, Problem> {
+    let length = Duration::from_secs(u64::from(seconds));
+    if seconds == 0 || length > Lease::LONGEST {
+        let rule = format!("must be from 1 to {}", Lease::LONGEST.as_secs());
+        return Err(Problem::invalid(
+            field,
+            seconds,
+            rule,
+            "use 300, and renew it every 100 seconds",
+        ));
+    }
+    Ok(length)
+}
+
 /// A partition, or a request for one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -180,6 +201,8 @@ pub(crate) struct PartitionDocument {
     account: Option<String>,
     preemptible: bool,
     max_runtime_seconds: Option<u64>,
+    /// Until when its owner is taken for alive without renewing his lease.
+    lease_until: Option<Timestamp>,
     pub(crate) waiting: Option<WaitingDocument>,
     errors: Vec<String>,
     env: BTreeMap<&'static str, String>,
@@ -197,25 +220,30 @@ pub(crate) struct WaitingDocument {
 
 /// What would have to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct BlockerDocument {
+pub(crate) struct BlockerDocument {
     id: PartitionId,
     owner: Option<OwnerDocument>,
     size: Option<IpuCount>,
     until: Option<Timestamp>,
 }
 
-impl From<&Waiting> for WaitingDocument {
-    fn from(waiting: &Waiting) -> Self {
-        let blocker = |blocker: &Blocker| BlockerDocument {
+impl From<&Blocker> for BlockerDocument {
+    fn from(blocker: &Blocker) -> Self {
+        Self {
             id: blocker.id.clone(),
             owner: blocker.owner.as_ref().map(OwnerDocument::from),
             size: blocker.size,
             until: blocker.until,
-        };
+        }
+    }
+}
+
+impl From<&Waiting> for WaitingDocument {
+    fn from(waiting: &Waiting) -> Self {
         Self {
             position: waiting.position,
             reason: waiting.reason.clone(),
-            blockers: waiting.blockers.iter().map(blocker).collect(),
+            blockers: waiting.blockers.iter().map(BlockerDocument::from).collect(),
             earliest_fit: waiting.earliest_fit,
         }
     }
@@ -280,6 +308,7 @@ impl PartitionDocument {
             account: entry.account.clone(),
             preemptible: entry.preemptible,
             max_runtime_seconds: entry.max_runtime.map(|runtime| runtime.as_secs()),
+            lease_until: entry.holder.parse().ok().map(|lease: Lease| lease.until()),
             waiting: waiting.as_ref().map(WaitingDocument::from),
             errors,
             env: endpoint

@@ -171,6 +171,14 @@ impl From<Illegal> for Problem {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
                     .with_retry_after(AGAIN_LATER)
             }
+            Illegal::OtherExclusion { .. } => conflict("OtherExclusion")
+                .with_fix("use another id; only its owner changes or lifts an exclusion"),
+            Illegal::CannotExclude { .. } => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "CannotExclude",
+                illegal.to_string(),
+            )
+            .with_fix("see GET /v1/controllers for what there is"),
             Illegal::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
             Illegal::Moved { state: "gone", .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())

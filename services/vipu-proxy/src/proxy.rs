@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Entry, Life};
-use ipu_ledger::{Ledger, LedgerOptions, Liveness, MemoryStore, SqliteStore, StoreError};
+use ipu_ledger::{
+    LeaseLiveness, Ledger, LedgerOptions, Liveness, MemoryStore, MemoryUsageLog, SqliteStore, StoreError,
+    UsageLog,
+};
 use ipu_serve::{ClientCertificates, ServeOptions, TlsError};
 use ipu_vipu_client::{ConnectError, ControllerListError, ControllerPool, EndpointError, parse_controllers};
 use tokio::net::TcpListener;
@@ -113,6 +115,7 @@ impl Proxy {
             Some(choice) => Some(Cluster::connect(choice).await.map_err(StartError::Kubernetes)?),
             None => None,
         };
+        let mut options = LedgerOptions::default();
         let store = match &config.store {
             StoreChoice::Kubernetes => {
                 let cluster = cluster
@@ -120,12 +123,18 @@ impl Proxy {
                     .ok_or_else(|| StartError::Kubernetes(String::new()))?;
                 cluster.store().map_err(StartError::Store)?
             }
-            StoreChoice::Memory => AnyStore::new(MemoryStore::default()),
-            StoreChoice::File(path) => AnyStore::new(SqliteStore::open(path).map_err(StartError::Store)?),
+            StoreChoice::Memory => {
+                options.usage = Some(Arc::new(MemoryUsageLog::new()));
+                AnyStore::new(MemoryStore::default())
+            }
+            StoreChoice::File(path) => {
+                let store = Arc::new(SqliteStore::open(path).map_err(StartError::Store)?);
+                options.usage = Some(Arc::clone(&store) as Arc<dyn UsageLog>);
+                AnyStore::shared(store)
+            }
         };
         let metrics = Arc::new(Metrics::default());
         let store = store.measured(&metrics);
-        let mut options = LedgerOptions::default();
         options.line.order = config.order;
         options.line.quotas = config.quotas.clone();
         let mut files = Vec::new();
@@ -154,6 +163,7 @@ impl Proxy {
         };
         let pool = ControllerPool::connect(&endpoints, |endpoint| connect(endpoint, &metrics))
             .map_err(StartError::Connect)?;
+        let clock = Arc::clone(&options.clock);
         let ledger = Ledger::new(pool, store, options);
         let tokens = Tokens::default();
         if let Some(path) = &config.token_file {
@@ -170,7 +180,7 @@ impl Proxy {
         }
         let app = App::new(ledger, metrics);
         let guard = guard(&config, tokens, cluster.as_ref())?;
-        let mut alive: Arc<dyn Liveness> = Arc::new(|_: &Entry| Life::Unknown);
+        let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
         let mut workers = Vec::new();
         if let Some(cluster) = &cluster {
             alive = cluster.liveness(alive).map_err(StartError::Kubernetes)?;

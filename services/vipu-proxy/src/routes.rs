@@ -15,9 +15,9 @@ use warp::{Filter, Rejection, Reply as _};
 use crate::app::App;
 use crate::auth::Identity;
 use crate::params::{Params, Query, id_of, json_of};
-use crate::partition::{PartitionDocument, PutPartition};
+use crate::partition::{PartitionDocument, PutPartition, lease_of};
 use crate::problem::Problem;
-use crate::{controllers, events, metrics, plan, stats};
+use crate::{controllers, events, exclusions, metrics, plan, stats};
 
 /// The API as a document; the tests hold every answer against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -48,6 +48,8 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .or(lists(app))
         .unify()
         .or(partition(app))
+        .unify()
+        .or(others(app))
         .unify();
     routes
         .recover(|rejection: Rejection| async move { Ok::<_, Rejection>(refuse(&no_route(&rejection))) })
@@ -203,6 +205,92 @@ fn partition(app: &Arc<App>) -> Route {
     get.or(put).unify().or(delete).unify().or(reset).unify().boxed()
 }
 
+/// Leases, cordons, and what was used.
+fn others(app: &Arc<App>) -> Route {
+    let heartbeat = warp::path!("v1" / "partitions" / String / "heartbeat")
+        .and(warp::post())
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(heartbeat(&id, asked).await) });
+    let cordons = warp::path!("v1" / "exclusions")
+        .and(warp::get())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(cordons(asked).await) });
+    let cordon = warp::path!("v1" / "exclusions")
+        .and(warp::post())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(cordon(asked).await) });
+    let uncordon = warp::path!("v1" / "exclusions" / String)
+        .and(warp::delete())
+        .and(asked(app))
+        .then(|id: String, asked: Asked| async move { print(uncordon(&id, asked).await) });
+    let usage = warp::path!("v1" / "usage")
+        .and(warp::get())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(usage(asked).await) });
+    heartbeat
+        .or(cordons)
+        .unify()
+        .or(cordon)
+        .unify()
+        .or(uncordon)
+        .unify()
+        .or(usage)
+        .unify()
+        .boxed()
+}
+
+/// The body of a heartbeat.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Heartbeat {
+    seconds: u32,
+    #[serde(default)]
+    uid: Option<String>,
+}
+
+async fn heartbeat(id: &str, mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    let beat: Heartbeat = json_of(&asked.body)?;
+    let length = lease_of("seconds", beat.seconds)?;
+    let id = id_of(id)?;
+    let owner = match owner_of(&asked.app, &id, beat.uid).await? {
+        Held::By(owner) => owner,
+        Held::Found => return Err(quarantined(&id)),
+        Held::Nothing => {
+            return Err(asked
+                .app
+                .entry(&id)
+                .await
+                .err()
+                .unwrap_or_else(|| quarantined(&id)));
+        }
+    };
+    asked.who.may_act_for(&owner)?;
+    let lease = asked.app.ledger.heartbeat(&id, &owner, length).await?;
+    ok(&json!({"id": id, "leaseUntil": lease.until()}))
+}
+
+async fn cordons(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&json!({"exclusions": exclusions::list(&asked.app).await?}))
+}
+
+async fn cordon(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    ok(&exclusions::exclude(&asked.app, &asked.who, json_of(&asked.body)?).await?)
+}
+
+async fn uncordon(id: &str, mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    let id = crate::params::decoded(id);
+    ok(&json!({"lifted": exclusions::lift(&asked.app, &asked.who, id).await?}))
+}
+
+async fn usage(mut asked: Asked) -> Answer {
+    let since = asked.params(&["since"])?.since;
+    ok(&json!({"records": stats::usage(&asked.app, since).await?}))
+}
+
 async fn get(id: &str, mut asked: Asked) -> Answer {
     asked.params(&[])?;
     ok(&asked.app.document(&id_of(id)?, None).await?)
@@ -215,7 +303,7 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
     } else {
         LinePolicy::Wait
     };
-    let request = json_of::<PutPartition>(&asked.body)?.parse(id_of(id)?, line)?;
+    let request = json_of::<PutPartition>(&asked.body)?.parse(id_of(id)?, line, crate::app::now())?;
     asked.who.may_act_for(&request.owner)?;
     shown(&asked.app.ensure(request, params.wait).await?)
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{IpuCount, PartitionSpec};
+use ipu_core::{IpuCount, PartitionSpec, Timestamp, UsageRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
+use crate::partition::OwnerDocument;
 use crate::problem::Problem;
 
 /// The key of `/stats` for the whole system.
@@ -15,9 +16,9 @@ const TOTAL: &str = "total";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Usage {
     /// IPUs that the ledger holds.
-    used: u64,
+    used: u32,
     /// Free IPUs of the whole system, the same number everywhere.
-    available: u64,
+    available: u32,
 }
 
 /// The body of `POST /query`.
@@ -39,44 +40,69 @@ pub(crate) struct Fit {
     message: String,
 }
 
-/// `GET /stats`.
+/// `GET /stats`. A namespace that is called `total` is only counted in the total.
 pub(crate) async fn stats(app: &App) -> Result<BTreeMap<String, Usage>, Problem> {
-    let rooms = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
-    let free = rooms.iter().filter_map(|(_, room)| room.as_ref().ok());
-    let available = free.map(|room| u64::from(room.free)).sum();
-    let mut used: BTreeMap<String, u64> = BTreeMap::from([(TOTAL.to_owned(), 0)]);
-    for entry in app
-        .ledger
-        .list()
-        .await?
-        .iter()
-        .filter(|entry| entry.state.holds())
-    {
-        let size = u64::from(entry.spec.size.get());
-        *used.entry(TOTAL.to_owned()).or_default() += size;
-        let namespace = entry.owner.as_ref().map(|owner| owner.job.namespace.as_str());
-        if let Some(namespace) = namespace.filter(|name| *name != TOTAL) {
-            *used.entry(namespace.to_owned()).or_default() += size;
-        }
-    }
-    let usage = used
-        .into_iter()
-        .map(|(name, used)| (name, Usage { used, available }));
-    Ok(usage.collect())
+    let stats = app.ledger.stats().await?;
+    let available = stats.available;
+    let by_namespace = stats.by_namespace.into_iter();
+    let mut usage: BTreeMap<String, Usage> = by_namespace
+        .map(|(name, used)| (name.to_string(), Usage { used, available }))
+        .collect();
+    usage.insert(
+        TOTAL.to_owned(),
+        Usage {
+            used: stats.used,
+            available,
+        },
+    );
+    Ok(usage)
 }
 
 /// IPUs by what they are, for the metrics.
-pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u64>, Problem> {
-    let usage = stats(app).await?;
-    let total = usage.get(TOTAL).copied();
-    let total = total.unwrap_or(Usage {
-        used: 0,
-        available: 0,
-    });
+pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Problem> {
+    let stats = app.ledger.stats().await?;
     Ok(BTreeMap::from([
-        ("used", total.used),
-        ("available", total.available),
+        ("used", stats.used),
+        ("available", stats.available),
+        ("excluded", stats.excluded),
+        ("foreign", stats.foreign),
+        ("unhealthy", stats.unhealthy),
+        ("all", stats.ipus),
     ]))
+}
+
+/// A hold that is over.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordDocument {
+    id: String,
+    owner: Option<OwnerDocument>,
+    instance: u32,
+    account: Option<String>,
+    controller: Option<String>,
+    size: u32,
+    attempts: u32,
+    held_since: Timestamp,
+    released_at: Timestamp,
+    end: &'static str,
+}
+
+/// `GET /v1/usage`: the holds that ended at `since`, in milliseconds since 1970, or later.
+pub(crate) async fn usage(app: &App, since: u64) -> Result<Vec<RecordDocument>, Problem> {
+    let records = app.ledger.usage_since(Timestamp::from_millis(since)).await?;
+    let document = |record: UsageRecord| RecordDocument {
+        id: record.id.to_string(),
+        owner: record.owner.as_ref().map(OwnerDocument::from),
+        instance: record.instance,
+        account: record.account,
+        controller: record.controller.map(|name| name.to_string()),
+        size: record.size.get(),
+        attempts: record.attempts,
+        held_since: record.held_since,
+        released_at: record.released_at,
+        end: record.end.label(),
+    };
+    Ok(records.into_iter().map(document).collect())
 }
 
 /// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.

@@ -19,10 +19,12 @@ pub struct AnyStore {
 impl AnyStore {
     /// The store `store`.
     pub fn new(store: impl LedgerStore) -> Self {
-        Self {
-            store: Arc::new(store),
-            metrics: None,
-        }
+        Self::shared(Arc::new(store))
+    }
+
+    /// The same, of a store that somebody else uses too.
+    pub(crate) fn shared(store: Arc<dyn LedgerStore>) -> Self {
+        Self { store, metrics: None }
     }
 
     /// The same, whose writes are timed.

@@ -112,6 +112,7 @@ async fn a_body_that_the_document_allows_is_understood_and_one_more_field_is_not
         ("maxRuntimeSeconds", json!(60)),
         ("account", json!("research")),
         ("preemptible", json!(true)),
+        ("leaseSeconds", json!(600)),
     ] {
         body[key] = value;
     }
@@ -130,7 +131,7 @@ async fn a_body_that_the_document_allows_is_understood_and_one_more_field_is_not
         .await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     for (key, value) in body.as_object().unwrap() {
-        if !matches!(key.as_str(), "controller" | "allocation") {
+        if !matches!(key.as_str(), "controller" | "allocation" | "leaseSeconds") {
             assert_eq!(answer[key], *value, "{key}");
         }
     }

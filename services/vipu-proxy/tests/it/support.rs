@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use ipu_core::{ControllerName, Timestamp, Topology};
-use ipu_ledger::{Ledger, LedgerOptions, MemoryStore};
+use ipu_ledger::{Ledger, LedgerOptions, MemoryStore, MemoryUsageLog};
 use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ impl Bench {
         // The time of the tests stands still unless somebody waits.
         let began = Instant::now();
         options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
+        options.usage = Some(Arc::new(MemoryUsageLog::new()));
         let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
         Self {
             front: vipu_proxy::in_process(ledger, authenticator),
