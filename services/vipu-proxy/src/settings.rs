@@ -34,7 +34,7 @@ const SIM_DELAY: u64 = 200;
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where to listen [default: port 8080 of 127.0.0.1].
+    /// Where to listen [default: port 8080, of every address if it is asked who asks, of 127.0.0.1 otherwise].
     #[arg(long, env = "VIPU_PROXY_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
     /// The port to listen on, instead of the one of --listen.
