@@ -111,6 +111,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         Ok(self.commit.transact(decide).await??)
     }
 
+    /// Commits a transition of `seen` that follows from what its controller said.
+    pub(crate) async fn apply_to<T, F>(&self, seen: &Entry, mut transition: F) -> Result<T, LedgerError>
+    where
+        T: Send + 'static,
+        F: FnMut(&LedgerState) -> Result<Step<T>, Illegal> + Send + 'static,
+    {
+        let seen = seen.clone();
+        self.apply(move |state| {
+            state.still(&seen)?;
+            transition(state)
+        })
+        .await
+    }
+
     pub(crate) fn controller_of(&self, entry: &Entry) -> Result<At<C>, LedgerError> {
         let unknown = |name: String| {
             let controller = ControllerName::new(name).unwrap_or_else(|error| {
@@ -140,7 +154,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             self.book.answered(&entry.id),
             self.options.window(),
         );
-        self.apply(move |state| state.take_up(&id, answered, window))
+        self.apply_to(entry, move |state| state.take_up(&id, answered, window))
             .await
     }
 
@@ -183,7 +197,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
         match self
-            .apply(move |state| state.ready(&id, attempt, answered, now))
+            .apply_to(entry, move |state| state.ready(&id, attempt, answered, now))
             .await
         {
             Ok(entry) => Ok(Answer::Active(Grant::of(&entry, &at.name))),
@@ -198,8 +212,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
         let told = errors.clone();
-        self.apply(move |state| state.broken(&id, attempt, answered, told.clone(), now))
-            .await?;
+        let broken = move |state: &LedgerState| state.broken(&id, attempt, answered, told.clone(), now);
+        self.apply_to(entry, broken).await?;
         Ok(Answer::Pending(Pending::Failed { errors }))
     }
 }

@@ -87,6 +87,12 @@ impl FakeController {
         self.state().operation = takes;
     }
 
+    /// Looks for room before it looks whether the partition is there, so that a create that arrives twice may be answered
+    /// with no room although the first made the partition.
+    pub fn look_for_room_first(&self) {
+        self.state().room_first = true;
+    }
+
     /// Stops answering anybody. What is under way goes on.
     pub fn go_down(&self) {
         self.state().down = true;

@@ -420,6 +420,21 @@ impl LedgerState {
         }
     }
 
+    /// Whether the ledger still has the request of `seen` at the controller of `seen`. A driver asks this in the write that
+    /// records what it heard from that controller: meanwhile another driver may have sent the request back to the line and
+    /// to another controller, of which the first knows nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::Moved`] if not.
+    pub fn still(&self, seen: &Entry) -> Result<(), Illegal> {
+        let entry = self.expect(&seen.id, "the same")?;
+        if entry.ticket == seen.ticket && entry.controller == seen.controller {
+            return Ok(());
+        }
+        Err(moved(entry, "the same"))
+    }
+
     fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, Illegal> {
         self.get(id).ok_or_else(|| Illegal::Moved {
             id: id.clone(),

@@ -222,11 +222,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             ipus: if told { entry.places.clone() } else { Vec::new() },
         };
         let call = at.controller.create_partition(request);
-        match self.views.call(&at.name, self.options.call_deadline, call).await {
+        // The call before had no answer, and there was nothing before it.
+        let there = || {
+            if called_before {
+                Called::Accepted
+            } else {
+                Called::Used
+            }
+        };
+        let called = match self.views.call(&at.name, self.options.call_deadline, call).await {
             Ok(_) => Called::Accepted,
-            // The call before had no answer, and there was nothing before it.
-            Err(VipuError::AlreadyExists { .. }) if called_before => Called::Accepted,
-            Err(VipuError::AlreadyExists { .. }) => Called::Used,
+            Err(VipuError::AlreadyExists { .. }) => there(),
             Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => Called::NoRoom(error),
             Err(error) if error.may_have_happened() => Called::Unclear(error),
             // It is the IPUs that we chose that may be wrong, not what was asked for.
@@ -234,6 +240,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Called::NoRoom(error)
             }
             Err(error) => Called::Refused(error),
+        };
+        if !matches!(called, Called::NoRoom(_) | Called::Refused(_)) {
+            return called;
+        }
+        // The call may have arrived twice, such as from a load balancer that tried again: what made the partition is not
+        // heard, and the second found the room taken by the first.
+        match self.status(at, entry).await {
+            Err(VipuError::NotFound { .. }) => called,
+            Ok(_) => there(),
+            Err(error) => Called::Unclear(error),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, Illegal, PartitionState, Timestamp};
+use ipu_core::{Entry, EntryState, Illegal, LedgerState, PartitionState, Timestamp};
 use ipu_vipu_client::{VipuController, VipuError};
 
 use super::make::Intent;
@@ -15,6 +15,19 @@ use crate::store::LedgerStore;
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Removes the partition of an entry that is being released, as far as it goes within `patience`.
     pub(crate) async fn remove(
+        &self,
+        entry: Entry,
+        intent: Intent,
+        patience: Duration,
+    ) -> Result<Released, LedgerError> {
+        match self.try_remove(entry, intent, patience).await {
+            // A release never goes back: whatever has the id now came after another driver had finished it.
+            Err(LedgerError::Illegal(Illegal::Moved { .. })) => Ok(Released::Gone),
+            other => other,
+        }
+    }
+
+    async fn try_remove(
         &self,
         mut entry: Entry,
         mut intent: Intent,
@@ -93,7 +106,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             self.book.answered(&entry.id),
             self.options.now(),
         );
-        match self.apply(move |state| state.gone(&id, answered, now)).await {
+        let seen = entry.clone();
+        let gone = move |state: &LedgerState| match state.get(&id) {
+            Some(_) => state.still(&seen).and_then(|()| state.gone(&id, answered, now)),
+            None => state.gone(&id, answered, now),
+        };
+        match self.apply(gone).await {
             Ok(()) => {
                 self.book.forget(&entry.id);
                 Ok(Released::Gone)

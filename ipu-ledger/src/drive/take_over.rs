@@ -48,7 +48,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                         self.book.answered(&entry.id),
                         self.options.window(),
                     );
-                    let found = self.apply(move |state| state.take_up_found(&id, answered, window));
+                    let found =
+                        self.apply_to(&entry, move |state| state.take_up_found(&id, answered, window));
                     return Ok(TakenOver::Call(found.await?));
                 }
                 Err(VipuError::NotFound { .. }) => {

@@ -1,13 +1,15 @@
 //! What the driver concludes from answers and from their absence.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{EntryState, Illegal, IpuCount, PartitionFacts, Topology};
-use ipu_ledger::{Answer, LedgerError, LinePolicy, Pending, Released};
-use ipu_testkit::Fault;
+use ipu_ledger::{Answer, Ledger, LedgerError, LedgerOptions, LinePolicy, MemoryStore, Pending, Released};
+use ipu_testkit::{CallKind, FakeController, Fault};
+use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
 
-use crate::setup::{Bench, advance, id, owner, request, state_of};
+use crate::setup::{Bench, TestLedger, advance, id, name, options, owner, request, state_of};
 
 fn bench() -> Bench {
     Bench::new(&Topology::pod16(), 1)
@@ -33,6 +35,75 @@ async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
         0
     );
     assert_eq!(bench.controller.ids(), [id("a")]);
+}
+
+/// Two controllers of four IPUs each, and ledgers on them that share a store.
+struct Two {
+    first: FakeController,
+    second: FakeController,
+    store: MemoryStore,
+    options: LedgerOptions,
+}
+
+impl Two {
+    fn new() -> Self {
+        let pod = Topology::pod4();
+        let mut options = options(&pod);
+        options.topologies.insert(name("first"), pod.clone());
+        options.topologies.insert(name("second"), pod.clone());
+        Self {
+            first: FakeController::new(&pod, 1),
+            second: FakeController::new(&pod, 2),
+            store: MemoryStore::new(),
+            options,
+        }
+    }
+
+    fn ledger(&self) -> TestLedger {
+        let pool = ControllerPool::new([
+            (name("first"), Arc::new(self.first.clone())),
+            (name("second"), Arc::new(self.second.clone())),
+        ]);
+        Ledger::new(pool, self.store.clone(), self.options.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_arrived_twice_and_found_its_own_room_taken_has_made_the_partition() {
+    let two = Two::new();
+    two.first.look_for_room_first();
+    two.first.script([Some(Fault::Duplicate)]);
+    let grant = two
+        .ledger()
+        .ensure_active(request("a", 4), &mut |_| {})
+        .await
+        .unwrap();
+    assert_eq!(grant.controller, name("first"));
+    two.first.use_it(&id("a"));
+    assert_eq!(two.second.ids(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_gone_to_another_controller_is_not_made_where_a_slow_driver_looked_before() {
+    let two = Two::new();
+    two.first
+        .inject(CallKind::Create, Fault::Slow(Duration::from_secs(1)));
+    two.second
+        .inject(CallKind::Create, Fault::Slow(Duration::from_secs(3)));
+    let one = two.ledger();
+    let going = tokio::spawn(async move { one.ensure_active(request("a", 4), &mut |_| {}).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // The room goes to somebody else while the call is on its way; another driver looks after the intent meanwhile.
+    two.first.make_foreign("slurm_1", 4);
+    two.first
+        .inject(CallKind::Status, Fault::Slow(Duration::from_secs(2)));
+    let other = two.ledger();
+    let slow = tokio::spawn(async move { other.ensure(request("a", 4)).await });
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    two.first.lose_everything();
+    slow.await.unwrap().unwrap();
+    assert_eq!(going.await.unwrap().unwrap().controller, name("second"));
+    assert_eq!((two.first.ids(), two.second.ids()), (vec![], vec![id("a")]));
 }
 
 #[tokio::test(start_paused = true)]

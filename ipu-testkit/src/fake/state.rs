@@ -73,6 +73,8 @@ pub(super) struct State {
     pub(super) rates: FaultRates,
     pub(super) random: Random,
     pub(super) operation: Duration,
+    /// Whether a create that arrives twice may hear that there is no room: for the second.
+    pub(super) room_first: bool,
     pub(super) down: bool,
     pub(super) choice: BlockChoice,
     pub(super) calls: Vec<String>,
@@ -94,6 +96,7 @@ impl State {
             rates: FaultRates::none(),
             random: Random::new(seed),
             operation: Duration::from_millis(20),
+            room_first: false,
             down: false,
             choice: BlockChoice::Tightest,
             calls: Vec::new(),
@@ -181,6 +184,9 @@ impl State {
     pub(super) fn create(&mut self, request: &CreatePartition, now: Instant) -> Result<(), VipuError> {
         self.check(request)?;
         if self.made.contains_key(&request.id) {
+            if self.room_first {
+                self.choose_block(request)?;
+            }
             return Err(VipuError::AlreadyExists {
                 id: request.id.clone(),
             });

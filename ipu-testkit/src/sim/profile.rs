@@ -98,6 +98,9 @@ impl Profile {
             controller.set_fault_rate(self.call_faults);
             controller.operation(Duration::from_millis(u64::from(5 + random.below(2_000))));
             controller.choose(self.choice);
+            if self.seed.is_multiple_of(2) {
+                controller.look_for_room_first();
+            }
             controller.finish_dropped_calls(if self.call_faults > 0 { 50 } else { 0 });
             if random.chance(15) {
                 controller.make_foreign("slurm_10675", 2);
