@@ -3,6 +3,7 @@
 
 mod binary;
 mod cordons;
+mod crash;
 mod events;
 mod guarded;
 mod looking;
