@@ -13,6 +13,8 @@ mod gres;
 mod ledger;
 mod manifest;
 mod names;
+#[cfg(all(feature = "ledger", feature = "network"))]
+mod proxy;
 mod said;
 #[cfg(feature = "network")]
 mod simulator;
@@ -30,6 +32,8 @@ pub use gres::gres;
 pub use ledger::{ledger_entries, ledger_file};
 pub use manifest::manifest;
 pub use names::{exit_codes, names};
+#[cfg(all(feature = "ledger", feature = "network"))]
+pub use proxy::proxy;
 #[cfg(feature = "network")]
 pub use simulator::{sim_grpc, sim_rest, sim_state};
 #[cfg(feature = "ledger")]
@@ -61,6 +65,8 @@ pub const TARGETS: &[Target] = &[
     target("ledger_file", ledger_file),
     target("manifest", manifest),
     target("names", names),
+    #[cfg(all(feature = "ledger", feature = "network"))]
+    target("proxy", proxy),
     #[cfg(feature = "network")]
     target("rest_reply", rest_reply),
     #[cfg(feature = "network")]

@@ -111,8 +111,16 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         options: &LedgerOptions,
         hardware: &mut Option<Hardware>,
     ) -> Result<Arc<Listing>, Reason> {
+        // First, so that a controller that hangs at the list does not pass for one that answers.
+        let partitions = self
+            .call(
+                &member.name,
+                options.call_deadline,
+                member.controller.list_partitions(None),
+            )
+            .await
+            .map_err(|error| unavailable(&member.name, Some(&error)))?;
         let now = Instant::now();
-        let deadline = options.call_deadline;
         if hardware
             .as_ref()
             .is_none_or(|known| now - known.at >= options.hardware_age)
@@ -120,10 +128,6 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
             let known = self.ask_hardware(member, options).await?;
             *hardware = Some(Hardware { at: now, known });
         }
-        let partitions = self
-            .call(&member.name, deadline, member.controller.list_partitions(None))
-            .await
-            .map_err(|error| unavailable(&member.name, Some(&error)))?;
         let known = hardware.as_ref().and_then(|hardware| hardware.known.as_ref());
         Ok(Arc::new(listing(&member.name, partitions, known)))
     }

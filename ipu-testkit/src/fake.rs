@@ -262,7 +262,7 @@ impl FakeController {
         tokio::time::sleep(ROUND_TRIP).await;
         match fault {
             Some(Fault::Broken | Fault::LostReply | Fault::Late(_)) => Err(broken()),
-            Some(Fault::Failed) => Err(failed()),
+            Some(Fault::Failed | Fault::FailedAfter) => Err(failed()),
             Some(Fault::Refused) => Err(refused()),
             Some(Fault::Slow(later)) => {
                 tokio::time::sleep(later).await;
@@ -293,6 +293,10 @@ impl FakeController {
             Some(Fault::LostReply) => {
                 let _ = take();
                 Err(broken())
+            }
+            Some(Fault::FailedAfter) => {
+                let _ = take();
+                Err(failed())
             }
             Some(Fault::Duplicate) => {
                 let _ = take();

@@ -71,6 +71,7 @@ targets! {
     ledger_file: 100,
     manifest: 500,
     names: 1_000,
+    proxy: 100,
     rest_reply: 1_000,
     sim_grpc: 100,
     sim_rest: 100,

@@ -22,6 +22,8 @@ pub enum Fault {
     /// Nothing is done and the answer is that the request is refused (gRPC FAILED_PRECONDITION); of a create, in half of
     /// the cases, that there is no room (gRPC RESOURCE_EXHAUSTED).
     Refused,
+    /// It is done and the answer is that the controller failed (gRPC INTERNAL).
+    FailedAfter,
     /// It is done and the reply is lost.
     LostReply,
     /// It arrives twice, such as from a proxy that tried again; the reply to the second is heard.
@@ -34,10 +36,11 @@ pub enum Fault {
 
 impl Fault {
     /// The words for all of them, in the order of their declaration.
-    pub const LABELS: [&'static str; 7] = [
+    pub const LABELS: [&'static str; 8] = [
         "broken",
         "failed",
         "refused",
+        "failed after",
         "lost reply",
         "duplicate",
         "late",
@@ -51,6 +54,7 @@ impl Fault {
             Self::Broken => "broken",
             Self::Failed => "failed",
             Self::Refused => "refused",
+            Self::FailedAfter => "failed after",
             Self::LostReply => "lost reply",
             Self::Duplicate => "duplicate",
             Self::Late(_) => "late",
@@ -76,13 +80,14 @@ impl FaultRates {
         if !random.chance(self.percent) {
             return None;
         }
-        Some(match random.below(7) {
+        Some(match random.below(8) {
             0 => Fault::Broken,
             1 => Fault::Failed,
             2 => Fault::Refused,
             3 => Fault::LostReply,
             4 => Fault::Duplicate,
-            5 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
+            5 => Fault::FailedAfter,
+            6 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
             _ => Fault::Slow(Duration::from_millis(u64::from(random.below(SLOWEST)))),
         })
     }

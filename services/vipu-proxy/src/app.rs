@@ -116,12 +116,15 @@ impl App {
         // A task of its own: a client that goes away must not leave the work half done.
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&request.id);
-            if wait.is_zero() {
-                return app.ledger.ensure(request).await.map(Some);
+            let until = Instant::now() + wait;
+            // The first step is never given up: it records the request, however long a controller is silent.
+            let first = app.ledger.ensure(request.clone()).await?;
+            if wait.is_zero() || matches!(first, Answer::Active(_) | Answer::Refused(_)) {
+                return Ok(Some(first));
             }
             let mut silent = |_: &Waiting| {};
             let active = app.ledger.ensure_active(request, &mut silent);
-            match tokio::time::timeout(wait, active).await {
+            match tokio::time::timeout_at(until, active).await {
                 Ok(grant) => grant.map(|grant| Some(Answer::Active(grant))),
                 Err(_) => Ok(None),
             }

@@ -5,6 +5,7 @@ mod binary;
 mod cordons;
 mod crash;
 mod events;
+mod failing;
 mod guarded;
 mod looking;
 mod openapi;

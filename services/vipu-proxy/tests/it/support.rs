@@ -24,16 +24,31 @@ impl Bench {
         Self::made("1x8", None)
     }
 
+    /// The same, and a second controller `other:8090` of four machines behind it in the list.
+    pub(crate) fn two() -> Self {
+        let other: AnyController = Arc::new(FakeController::new(&Topology::pod16(), 2));
+        Self::of("1x8", None, vec![("other:8090", other)])
+    }
+
     pub(crate) fn guarded_by(authenticator: impl Authenticator + 'static) -> Self {
         Self::made("1x8", Some(Arc::new(authenticator)))
     }
 
     fn made(topology: &str, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
+        Self::of(topology, authenticator, Vec::new())
+    }
+
+    fn of(
+        topology: &str,
+        authenticator: Option<Arc<dyn Authenticator>>,
+        others: Vec<(&str, AnyController)>,
+    ) -> Self {
         let topology: Topology = topology.parse().unwrap();
         let controller = FakeController::new(&topology, 1);
         let any: AnyController = Arc::new(controller.clone());
-        let name = ControllerName::new("pod:8090").unwrap();
-        let pool = ControllerPool::single(name, Arc::new(any));
+        let all = std::iter::once(("pod:8090", any)).chain(others);
+        let named = all.map(|(name, any)| (ControllerName::new(name).unwrap(), Arc::new(any)));
+        let pool = ControllerPool::new(named);
         let mut options = LedgerOptions::default();
         // The time of the tests stands still unless somebody waits.
         let began = Instant::now();
