@@ -83,7 +83,7 @@ pub struct Settings {
     #[arg(long, env = "VIPU_PROXY_READING", value_name = "open|closed")]
     pub reading: Option<Reading>,
     /// Who may change something if neither tokens nor certificates are set: nobody is asked on an address of this host alone
-    /// [default]; `none` asks nobody anywhere.
+    /// (the default); `none` asks nobody anywhere.
     #[arg(long, env = "VIPU_PROXY_AUTH", value_name = "none")]
     pub auth: Option<Auth>,
     /// Most requests that are worked on at a time; further ones are answered 503 [default: 1024].

@@ -109,7 +109,7 @@ caught! {
         by "a_creation_whose_caller_dies_was_done_or_was_not",
            "whoever_sees_a_creation_through_may_die_at_any_step";
     a_partition_that_flickers: Flickers
-        by "owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails";
+        by "a_reset_partition_becomes_active_again", "every_partition_is_listed_and_has_a_status";
     a_restart_that_forgets: ForgetsOnRestart
         by "a_restarted_controller_knows_its_partitions";
     a_panic: Panics
