@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
 use ipu_ledger::{Answer, Ledger, LedgerError, Released};
+use ipu_proxy_client::{DeletedDocument, HoldState, PartitionDocument};
 use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::partition::{DeletedDocument, PartitionDocument};
+use crate::partition;
 use crate::problem::{Problem, chain};
 use crate::store::AnyStore;
 
@@ -162,7 +163,7 @@ impl App {
             (EntryState::Waiting { .. }, known) => known,
             _ => None,
         };
-        Ok(PartitionDocument::new(&entry, waiting, self.ledger.pool()))
+        Ok(partition::document(&entry, waiting, self.ledger.pool()))
     }
 
     /// What everybody in the line is told.
@@ -184,8 +185,7 @@ impl App {
         } else {
             BTreeMap::new()
         };
-        let document =
-            |entry: &Entry| PartitionDocument::new(entry, line.remove(&entry.id), self.ledger.pool());
+        let document = |entry: &Entry| partition::document(entry, line.remove(&entry.id), self.ledger.pool());
         Ok(entries.iter().map(document).collect())
     }
 
@@ -195,7 +195,7 @@ impl App {
             .documents()
             .await?
             .into_iter()
-            .filter(|document| document.state == "waiting")
+            .filter(|document| document.state == HoldState::Waiting)
             .collect();
         // Whoever could go at the next look is told no position, and goes first.
         waiting.sort_by_key(|document| document.waiting.as_ref().map_or(0, |waiting| waiting.position));
@@ -293,11 +293,10 @@ impl App {
 }
 
 fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
-    let (state, detail) = match released {
-        Released::Later { detail } => ("releasing", Some(detail)),
-        _ => ("gone", None),
-    };
-    DeletedDocument { id, state, detail }
+    match released {
+        Released::Later { detail } => DeletedDocument::releasing(id, detail),
+        _ => DeletedDocument::gone(id),
+    }
 }
 
 /// The time of day.

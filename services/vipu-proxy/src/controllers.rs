@@ -4,39 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{ControllerName, IpuCount, PartitionSpec, Reason, Room};
+use ipu_proxy_client::{ControllerList, ControllerStatus};
 use ipu_vipu_client::{Listing, Member};
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::app::{AnyController, App};
-use crate::partition::ControllerDocument;
+use crate::partition::controller;
 use crate::problem::Problem;
 
 /// How long a controller may take to tell its version: whoever looks at a list of controllers does not wait for one.
 const VERSION: Duration = Duration::from_secs(2);
 
-/// A controller and how it is.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ControllerStatus {
-    #[serde(flatten)]
-    controller: ControllerDocument,
-    /// Whether it answered just now.
-    available: bool,
-    /// It was taken off the list and only gives back what it has.
-    draining: bool,
-    version: Option<String>,
-    free: Option<u32>,
-    largest_block: Option<u32>,
-    failures_in_a_row: u32,
-    /// What went wrong last, if it does not answer.
-    error: Option<String>,
-    last_success_seconds_ago: Option<u64>,
-}
-
 /// `GET /v1/controllers`.
-pub(crate) async fn controllers(app: &App) -> Result<Vec<ControllerStatus>, Problem> {
+pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     let rooms = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
     let mut rooms: BTreeMap<ControllerName, Result<Room, Reason>> = rooms.into_iter().collect();
     let pool = app.ledger.pool();
@@ -55,19 +36,18 @@ pub(crate) async fn controllers(app: &App) -> Result<Vec<ControllerStatus>, Prob
             .health
             .last_success
             .map(|at| Instant::now().duration_since(at));
-        ControllerStatus {
-            controller: ControllerDocument::new(&member.name, member.endpoint.as_ref()),
-            available: room.is_some() || version.is_some(),
-            draining: member.listing == Listing::Draining,
-            version,
-            free: room.as_ref().map(|room| room.free),
-            largest_block: room.as_ref().map(|room| room.largest_block),
-            failures_in_a_row: member.health.failures_in_a_row,
-            error,
-            last_success_seconds_ago: since.map(|since| since.as_secs()),
-        }
+        let mut status = ControllerStatus::new(controller(&member.name, member.endpoint.as_ref()));
+        status.available = room.is_some() || version.is_some();
+        status.draining = member.listing == Listing::Draining;
+        status.version = version;
+        status.free = room.as_ref().map(|room| room.free);
+        status.largest_block = room.as_ref().map(|room| room.largest_block);
+        status.failures_in_a_row = member.health.failures_in_a_row;
+        status.error = error;
+        status.last_success_seconds_ago = since.map(|since| since.as_secs());
+        status
     };
-    Ok(members.into_iter().map(status).collect())
+    Ok(ControllerList::new(members.into_iter().map(status).collect()))
 }
 
 /// The versions of those who are well, all asked at the same time.

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use ipu_core::Entry;
 use ipu_ledger::LedgerChange;
-use serde_json::json;
+use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList};
+use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use warp::sse::Event;
 
 use crate::app::App;
-use crate::partition::PartitionDocument;
+use crate::partition::document;
 use crate::problem::{AGAIN_SOON, Problem};
 
 /// Changes that are kept for clients that come back: a minute or so of a busy system.
@@ -174,7 +174,7 @@ impl Stream {
     async fn snapshot(&mut self) -> Result<(), Over> {
         self.seen = self.app.feed.last();
         let documents = self.app.documents().await.map_err(|_| Over)?;
-        self.event("snapshot", &json!({"partitions": documents})).await
+        self.event("snapshot", &PartitionList::new(documents)).await
     }
 
     async fn change(&mut self, change: LedgerChange) -> Result<(), Over> {
@@ -182,20 +182,18 @@ impl Stream {
             return Ok(());
         }
         self.seen = change.seq;
-        let document = |entry: &Arc<Entry>| PartitionDocument::new(entry, None, self.app.ledger.pool());
-        let data = json!({
-            "at": change.at,
-            "id": change.id,
-            "from": change.from.as_ref().map(|entry| entry.state.label()),
-            "to": change.to.as_ref().map_or("gone", |entry| entry.state.label()),
-            "partition": change.to.as_ref().map(document),
-        });
-        self.event("change", &data).await
+        let mut told = match &change.to {
+            Some(entry) => ChangeDocument::to(change.at, document(entry, None, self.app.ledger.pool())),
+            None => ChangeDocument::gone(change.at, change.id),
+        };
+        told.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));
+        self.event("change", &told).await
     }
 
-    async fn event(&self, kind: &str, data: &serde_json::Value) -> Result<(), Over> {
+    async fn event(&self, kind: &str, data: &impl Serialize) -> Result<(), Over> {
         let id = format!("{}-{}", self.app.feed.epoch, self.seen);
-        let event = Event::default().id(id).event(kind).data(data.to_string());
+        let data = serde_json::to_string(data).map_err(|_| Over)?;
+        let event = Event::default().id(id).event(kind).data(data);
         self.send.send(Ok(event)).await.map_err(|_| Over)
     }
 }

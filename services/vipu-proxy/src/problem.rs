@@ -5,9 +5,8 @@ use std::fmt;
 use http::StatusCode;
 use ipu_core::{Illegal, Owner, Waiting};
 use ipu_ledger::{LedgerError, StoreError};
+use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use serde::Serialize;
-
-use crate::partition::{OwnerDocument, WaitingDocument};
 
 /// When to ask again after an overload, and after a store or a controller that did not answer: what a restart takes.
 pub(crate) const AGAIN_SOON: u32 = 1;
@@ -20,30 +19,11 @@ const AGAIN_LATER: u32 = 30;
 pub(crate) struct Problem(Box<Details>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(transparent)]
 struct Details {
-    #[serde(rename = "type")]
-    kind: String,
-    title: String,
-    status: u16,
-    /// One sentence about this very case.
-    detail: String,
-    /// Stable, in UpperCamelCase: what programs go by.
+    document: ProblemDocument,
+    #[serde(skip)]
     code: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<OwnerDocument>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waiting: Option<WaitingDocument>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<String>,
     /// For the header of that name, in seconds.
     #[serde(skip)]
     retry_after: Option<u32>,
@@ -55,18 +35,8 @@ struct Details {
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self(Box::new(Details {
-            kind: format!("urn:ipu-sdk:problem:{code}"),
-            title: words_of(code),
-            status: status.as_u16(),
-            detail: detail.into(),
+            document: ProblemDocument::new(status.as_u16(), code, detail),
             code,
-            field: None,
-            value: None,
-            rule: None,
-            fix: None,
-            owner: None,
-            waiting: None,
-            errors: Vec::new(),
             retry_after: None,
             allow: None,
         }))
@@ -82,14 +52,14 @@ impl Problem {
         let (field, value, rule) = (field.into(), value.to_string(), rule.into());
         let detail = format!("{field} = {value:?}: {rule}");
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidValue", detail).with_fix(fix);
-        problem.0.field = Some(field);
-        problem.0.value = Some(value);
-        problem.0.rule = Some(rule);
+        problem.0.document.field = Some(field);
+        problem.0.document.value = Some(value);
+        problem.0.document.rule = Some(rule);
         problem
     }
 
     pub(crate) fn with_fix(mut self, fix: impl Into<String>) -> Self {
-        self.0.fix = Some(fix.into());
+        self.0.document.fix = Some(fix.into());
         self
     }
 
@@ -99,18 +69,18 @@ impl Problem {
     }
 
     fn with_owner(mut self, owner: Option<&Owner>) -> Self {
-        self.0.owner = owner.map(OwnerDocument::from);
+        self.0.document.owner = owner.map(OwnerDocument::from);
         self
     }
 
     fn with_value(mut self, field: &str, value: impl fmt::Display) -> Self {
-        self.0.field = Some(field.to_owned());
-        self.0.value = Some(value.to_string());
+        self.0.document.field = Some(field.to_owned());
+        self.0.document.value = Some(value.to_string());
         self
     }
 
     pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.0.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     pub(crate) fn code(&self) -> &'static str {
@@ -132,7 +102,7 @@ impl Problem {
         let detail = waiting.reason.to_string();
         let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
             .with_fix("ask without nowait to wait in the line, or for fewer IPUs");
-        problem.0.waiting = Some(WaitingDocument::from(&waiting));
+        problem.0.document.waiting = Some(WaitingDocument::from(&waiting));
         problem
     }
 
@@ -140,7 +110,7 @@ impl Problem {
     pub(crate) fn failed(detail: String, errors: Vec<String>) -> Self {
         let mut problem = Self::new(StatusCode::CONFLICT, "PartitionFailed", detail)
             .with_fix("ask with a newer attempt, which resets it, or delete it");
-        problem.0.errors = errors;
+        problem.0.document.errors = errors;
         problem
     }
 
@@ -230,20 +200,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
-}
-
-/// `NotTheOwner` as `Not the owner`.
-fn words_of(code: &str) -> String {
-    let mut words = String::new();
-    for c in code.chars() {
-        if c.is_ascii_uppercase() && !words.is_empty() {
-            words.push(' ');
-            words.push(c.to_ascii_lowercase());
-        } else {
-            words.push(c);
-        }
-    }
-    words
 }
 
 #[cfg(test)]

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipu_core::{LinePolicy, Owner, PartitionId};
-use serde::{Deserialize, Serialize};
+use ipu_proxy_client::{
+    DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, ResetPartition,
+    WaitingList,
+};
+use serde::Serialize;
 use serde_json::json;
 use warp::filters::BoxedFilter;
 use warp::reply::Response;
@@ -15,7 +19,7 @@ use warp::{Filter, Rejection, Reply as _};
 use crate::app::App;
 use crate::auth::Identity;
 use crate::params::{Params, Query, id_of, json_of};
-use crate::partition::{PartitionDocument, PutPartition, lease_of};
+use crate::partition::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::{controllers, events, exclusions, metrics, plan, stats};
 
@@ -161,7 +165,7 @@ fn lists(app: &Arc<App>) -> Route {
 
 async fn controllers(mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    ok(&json!({"controllers": controllers::controllers(&asked.app).await?}))
+    ok(&controllers::controllers(&asked.app).await?)
 }
 
 async fn plan(mut asked: Asked) -> Answer {
@@ -176,12 +180,12 @@ fn events(mut asked: Asked, last: Option<&str>) -> Answer {
 
 async fn list(mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    ok(&json!({"partitions": asked.app.documents().await?}))
+    ok(&PartitionList::new(asked.app.documents().await?))
 }
 
 async fn waiting(mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    ok(&json!({"waiting": asked.app.waiting().await?}))
+    ok(&WaitingList::new(asked.app.waiting().await?))
 }
 
 /// One partition.
@@ -239,15 +243,6 @@ fn others(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-/// The body of a heartbeat.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Heartbeat {
-    seconds: u32,
-    #[serde(default)]
-    uid: Option<String>,
-}
-
 async fn heartbeat(id: &str, mut asked: Asked) -> Answer {
     asked.params(&[])?;
     let beat: Heartbeat = json_of(&asked.body)?;
@@ -267,12 +262,12 @@ async fn heartbeat(id: &str, mut asked: Asked) -> Answer {
     };
     asked.who.may_act_for(&owner)?;
     let lease = asked.app.ledger.heartbeat(&id, &owner, length).await?;
-    ok(&json!({"id": id, "leaseUntil": lease.until()}))
+    ok(&LeaseDocument::new(id, lease.until()))
 }
 
 async fn cordons(mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    ok(&json!({"exclusions": exclusions::list(&asked.app).await?}))
+    ok(&exclusions::list(&asked.app).await?)
 }
 
 async fn cordon(mut asked: Asked) -> Answer {
@@ -283,12 +278,12 @@ async fn cordon(mut asked: Asked) -> Answer {
 async fn uncordon(id: &str, mut asked: Asked) -> Answer {
     asked.params(&[])?;
     let id = crate::params::decoded(id);
-    ok(&json!({"lifted": exclusions::lift(&asked.app, &asked.who, id).await?}))
+    ok(&exclusions::lift(&asked.app, &asked.who, id).await?)
 }
 
 async fn usage(mut asked: Asked) -> Answer {
     let since = asked.params(&["since"])?.since;
-    ok(&json!({"records": stats::usage(&asked.app, since).await?}))
+    ok(&stats::usage(&asked.app, since).await?)
 }
 
 async fn get(id: &str, mut asked: Asked) -> Answer {
@@ -303,7 +298,7 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
     } else {
         LinePolicy::Wait
     };
-    let request = json_of::<PutPartition>(&asked.body)?.parse(id_of(id)?, line, crate::app::now())?;
+    let request = request_of(json_of(&asked.body)?, id_of(id)?, line, crate::app::now())?;
     asked.who.may_act_for(&request.owner)?;
     shown(&asked.app.ensure(request, params.wait).await?)
 }
@@ -312,7 +307,7 @@ async fn delete(id: &str, mut asked: Asked) -> Answer {
     let params = asked.params(&["wait", "uid", "attempt", "quarantined"])?;
     let id = id_of(id)?;
     let deleted = match owner_of(&asked.app, &id, params.uid).await? {
-        Held::Nothing => return ok(&json!({"id": id, "state": "gone"})),
+        Held::Nothing => return ok(&DeletedDocument::gone(id)),
         Held::By(owner) => {
             asked.who.may_act_for(&owner)?;
             asked.app.delete(id, owner, params.attempt, params.wait).await?
@@ -323,7 +318,7 @@ async fn delete(id: &str, mut asked: Asked) -> Answer {
         }
         Held::Found => return Err(quarantined(&id)),
     };
-    let status = if deleted.state == "gone" {
+    let status = if deleted.state == HoldState::Gone {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
@@ -331,18 +326,10 @@ async fn delete(id: &str, mut asked: Asked) -> Answer {
     json(status, &deleted)
 }
 
-/// The body of a reset; all of it may be left out.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Reset {
-    attempt: Option<u32>,
-    uid: Option<String>,
-}
-
 async fn reset(id: &str, mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    let wanted: Reset = if asked.body.is_empty() {
-        Reset::default()
+    let wanted = if asked.body.is_empty() {
+        ResetPartition::default()
     } else {
         json_of(&asked.body)?
     };
@@ -390,7 +377,7 @@ fn quarantined(id: &PartitionId) -> Problem {
 
 /// A partition: 200 if it is ready, 202 if that takes longer.
 fn shown(document: &PartitionDocument) -> Answer {
-    let status = if document.state == "active" {
+    let status = if document.state == HoldState::Active {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED

@@ -2,60 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{IpuCount, PartitionSpec, Timestamp, UsageRecord};
-use serde::{Deserialize, Serialize};
+use ipu_core::{IpuCount, PartitionSpec, Timestamp};
+use ipu_proxy_client::{Fit, RecordDocument, RecordList, SizeQuestion, Stats, Usage};
 
 use crate::app::App;
-use crate::partition::OwnerDocument;
 use crate::problem::Problem;
 
-/// The key of `/stats` for the whole system.
-const TOTAL: &str = "total";
-
-/// The numbers of one namespace, or of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Usage {
-    /// IPUs that the ledger holds.
-    used: u32,
-    /// Free IPUs of the whole system, the same number everywhere.
-    available: u32,
-}
-
-/// The body of `POST /query`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Query {
-    size: u32,
-}
-
-/// The answer of `POST /query`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Fit {
-    /// Whether at least one controller answered.
-    available: bool,
-    /// How many partitions of the size fit now, over all controllers.
-    num_of_partitions: u64,
-    /// Why the number is not the whole truth; empty if it is.
-    message: String,
-}
-
-/// `GET /stats`. A namespace that is called `total` is only counted in the total.
-pub(crate) async fn stats(app: &App) -> Result<BTreeMap<String, Usage>, Problem> {
+/// `GET /stats`.
+pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
     let stats = app.ledger.stats().await?;
-    let available = stats.available;
-    let by_namespace = stats.by_namespace.into_iter();
-    let mut usage: BTreeMap<String, Usage> = by_namespace
-        .map(|(name, used)| (name.to_string(), Usage { used, available }))
-        .collect();
-    usage.insert(
-        TOTAL.to_owned(),
-        Usage {
-            used: stats.used,
-            available,
-        },
+    let usage = |used| Usage::new(used, stats.available);
+    let by_namespace = stats.by_namespace.iter();
+    let mut all = Stats(
+        by_namespace
+            .map(|(name, used)| (name.to_string(), usage(*used)))
+            .collect(),
     );
-    Ok(usage)
+    // A namespace of that name is only counted in the total.
+    all.0.insert(Stats::TOTAL.to_owned(), usage(stats.used));
+    Ok(all)
 }
 
 /// IPUs by what they are, for the metrics.
@@ -71,42 +36,16 @@ pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Prob
     ]))
 }
 
-/// A hold that is over.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct RecordDocument {
-    id: String,
-    owner: Option<OwnerDocument>,
-    instance: u32,
-    account: Option<String>,
-    controller: Option<String>,
-    size: u32,
-    attempts: u32,
-    held_since: Timestamp,
-    released_at: Timestamp,
-    end: &'static str,
-}
-
 /// `GET /v1/usage`: the holds that ended at `since`, in milliseconds since 1970, or later.
-pub(crate) async fn usage(app: &App, since: u64) -> Result<Vec<RecordDocument>, Problem> {
+pub(crate) async fn usage(app: &App, since: u64) -> Result<RecordList, Problem> {
     let records = app.ledger.usage_since(Timestamp::from_millis(since)).await?;
-    let document = |record: UsageRecord| RecordDocument {
-        id: record.id.to_string(),
-        owner: record.owner.as_ref().map(OwnerDocument::from),
-        instance: record.instance,
-        account: record.account,
-        controller: record.controller.map(|name| name.to_string()),
-        size: record.size.get(),
-        attempts: record.attempts,
-        held_since: record.held_since,
-        released_at: record.released_at,
-        end: record.end.label(),
-    };
-    Ok(records.into_iter().map(document).collect())
+    Ok(RecordList::new(
+        records.iter().map(RecordDocument::from).collect(),
+    ))
 }
 
 /// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.
-pub(crate) async fn query(app: &App, query: Query) -> Result<Fit, Problem> {
+pub(crate) async fn query(app: &App, query: SizeQuestion) -> Result<Fit, Problem> {
     let (size, broken) = match IpuCount::try_from(query.size) {
         Ok(size) => (size, None),
         Err(error) => (IpuCount::ONE, Some(error.to_string())),
@@ -124,9 +63,9 @@ pub(crate) async fn query(app: &App, query: Query) -> Result<Fit, Problem> {
     if !available && silent.is_empty() {
         silent.push("no controller is configured".to_owned());
     }
-    Ok(Fit {
-        available,
-        num_of_partitions: if broken.is_some() { 0 } else { fits },
-        message: broken.unwrap_or_else(|| silent.join("; ")),
-    })
+    let mut fit = Fit::default();
+    fit.available = available;
+    fit.num_of_partitions = if broken.is_some() { 0 } else { fits };
+    fit.message = broken.unwrap_or_else(|| silent.join("; "));
+    Ok(fit)
 }

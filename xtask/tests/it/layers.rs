@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Crates by layer, the lowest first. A crate may use crates of lower layers only.
 const LAYERS: [&[&str]; 7] = [
     &["ipu-core", "ipu-test-cluster"],
-    &["ipu-vipu-client"],
+    &["ipu-proxy-client", "ipu-vipu-client"],
     &["ipu-ledger"],
     &["ipu-k8s", "ipu-serve", "ipu-slurm", "ipu-testkit"],
     &["ipuctl", "vipu-proxy", "vipu-sim"],

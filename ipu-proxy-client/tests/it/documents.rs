@@ -1,0 +1,100 @@
+//! Documents as JSON: the names are a promise, requests are strict and answers are not.
+
+use ipu_proxy_client::{
+    ChangeDocument, DeletedDocument, Exclude, HoldState, OwnerDocument, PartitionDocument, PlanAnswer,
+    PlanQuestion, ProblemDocument, PutPartition, ResetPartition, Stats, Usage,
+};
+use serde_json::{Value, json};
+
+fn partition() -> Value {
+    json!({
+        "id": "training", "state": "waiting",
+        "owner": {"kind": "IPUJob", "namespace": "default", "name": "mnist", "uid": "1"},
+        "instance": 0, "attempt": 1, "size": 16, "gcds": 1, "replicas": 1, "reconfigurable": false,
+        "controller": null, "ipus": [{"linkDomain": 0, "ipu": 3}], "since": 1000, "heldSince": null, "priority": -1,
+        "account": null, "preemptible": false, "maxRuntimeSeconds": 60, "leaseUntil": null,
+        "waiting": {
+            "position": 1, "reason": {"code": "NotEnoughFree", "numbers": {"free": 4}, "message": "4 are free"},
+            "blockers": [{"id": "other", "owner": null, "size": 16, "until": 2000}], "earliestFit": 2000,
+        },
+        "errors": [], "env": {"IPUOF_VIPU_API_HOST": "pod1"},
+    })
+}
+
+#[test]
+fn an_answer_is_written_as_it_was_read() {
+    let read: PartitionDocument = serde_json::from_value(partition()).unwrap();
+    assert_eq!(read.state, HoldState::Waiting);
+    assert_eq!(serde_json::to_value(&read).unwrap(), partition());
+    let change = json!({"at": 5, "id": "training", "from": "intent", "to": "gone", "partition": null});
+    let read: ChangeDocument = serde_json::from_value(change.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), change);
+    let planned = json!({"planned": [{
+        "size": 4, "fits": false, "controller": null,
+        "reasons": [{"controller": "pod:8090", "code": "NotEnoughFree", "numbers": {"free": 0}, "message": "none is free"}],
+    }]});
+    let read: PlanAnswer = serde_json::from_value(planned.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), planned);
+}
+
+#[test]
+fn a_newer_proxy_may_say_more_than_this_version_knows() {
+    let mut newer = partition();
+    newer["colour"] = json!("blue");
+    newer["state"] = json!("sleeping");
+    newer["waiting"]["since"] = json!(1);
+    let read: PartitionDocument = serde_json::from_value(newer).unwrap();
+    assert_eq!(read.state, HoldState::Other);
+    let deleted = json!({"id": "training", "state": "releasing", "more": 1});
+    let read: DeletedDocument = serde_json::from_value(deleted).unwrap();
+    assert_eq!((read.state, read.detail), (HoldState::Releasing, None));
+}
+
+#[test]
+fn a_request_says_what_was_set_and_nothing_else_is_understood() {
+    let owner = OwnerDocument::new("IPUJob", "default", "mnist", "1");
+    let mut wanted = PutPartition::new(owner, 4);
+    let written = serde_json::to_value(&wanted).unwrap();
+    let owner = json!({"kind": "IPUJob", "namespace": "default", "name": "mnist", "uid": "1"});
+    assert_eq!(written, json!({"owner": owner, "size": 4}));
+    wanted.lease_seconds = Some(300);
+    wanted.priority = -3;
+    let mut written = serde_json::to_value(&wanted).unwrap();
+    assert_eq!(written["leaseSeconds"], 300);
+    assert_eq!(
+        serde_json::from_value::<PutPartition>(written.clone()).unwrap(),
+        wanted
+    );
+    written["colour"] = json!("blue");
+    assert!(serde_json::from_value::<PutPartition>(written).is_err());
+    assert_eq!(
+        serde_json::to_value(ResetPartition::default()).unwrap(),
+        json!({})
+    );
+    let mut cordon = Exclude::new("fan", "pod:8090", "a fan is broken");
+    cordon.machine = Some("a1".into());
+    let written = serde_json::to_value(&cordon).unwrap();
+    assert_eq!(
+        written,
+        json!({"id": "fan", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"})
+    );
+    let question = serde_json::to_value(PlanQuestion::new(vec![4, 16])).unwrap();
+    assert_eq!(question, json!({"sizes": [4, 16]}));
+}
+
+#[test]
+fn the_numbers_of_the_whole_system_are_under_total() {
+    let text = r#"{"default":{"used":4,"available":28},"total":{"used":4,"available":28}}"#;
+    let stats: Stats = serde_json::from_str(text).unwrap();
+    assert_eq!(stats.total(), Some(Usage::new(4, 28)));
+    assert_eq!(serde_json::to_string(&stats).unwrap(), text);
+}
+
+#[test]
+fn a_problem_says_why_it_does_not_fit() {
+    let mut told = serde_json::to_value(ProblemDocument::new(409, "DoesNotFit", "4 are free")).unwrap();
+    told["waiting"] = partition()["waiting"].clone();
+    let problem: ProblemDocument = serde_json::from_value(told).unwrap();
+    assert_eq!(problem.reason().unwrap().code, "NotEnoughFree");
+    assert_eq!(problem.title, "Does not fit");
+}

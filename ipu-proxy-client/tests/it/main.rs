@@ -1,0 +1,3 @@
+//! What goes over the wire, as it is written.
+
+mod documents;
