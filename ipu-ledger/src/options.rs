@@ -21,6 +21,10 @@ pub struct LedgerOptions {
     /// The longest that one call to a controller takes. The default, 10 s, is what a controller that resets a large
     /// partition was seen to stay silent for, doubled.
     pub call_deadline: Duration,
+    /// The longest that a request or a question waits for one controller's list. Then it goes on with the other
+    /// controllers, and this one counts as silent until it has answered. The default, 1 s, is hundreds of times what a
+    /// controller takes that is well. Of a controller that always needs longer, an older list is used.
+    pub list_patience: Duration,
     /// How long after a call was begun its effect may still come although nobody had its answer, counted from the record
     /// of the intent: at least `call_deadline`, plus what the network and a slow controller may add. An entry whose
     /// caller died is not forgotten before. Zero only for a controller that lives and dies with the calling process.
@@ -56,6 +60,7 @@ impl Default for LedgerOptions {
         Self {
             line: LineRules::default(),
             call_deadline: Duration::from_secs(10),
+            list_patience: Duration::from_secs(1),
             settle: Duration::from_secs(30),
             first_poll: Duration::from_millis(5),
             longest_poll: Duration::from_millis(500),

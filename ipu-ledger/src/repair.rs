@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use ipu_core::{Action, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World};
 use ipu_vipu_client::{VipuController, VipuError};
-use tokio::time::Instant;
 
 use crate::answer::{Answer, Pending, Released, RepairReport};
 use crate::drive::Driver;
@@ -24,7 +23,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     alive: &dyn Liveness,
 ) -> Result<RepairReport, LedgerError> {
     let options = &driver.options;
-    let world = driver.views.world(options, Instant::now()).await;
+    let world = driver.views.world_now(options).await;
     let entries: BTreeMap<PartitionId, Entry> = driver
         .commit
         .read(|state| {

@@ -1,5 +1,7 @@
 //! What the controllers list, not older than asked for: one listing at a time per controller, shared by all callers.
 
+mod asking;
+
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,37 +10,27 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    AgentId, Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Partition,
-    PartitionId, Reason, Service, Space, Topology, Unbounded, World,
+    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Partition, PartitionId, Reason,
+    Service, Space, Topology, Unbounded, World,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
+use asking::{Look, Question, Slot};
 
 pub(crate) struct Views<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
 }
 
-#[derive(Default)]
-struct Slot {
-    /// Held while the controller is asked, so that everybody else waits for that answer.
-    asking: tokio::sync::Mutex<Option<Hardware>>,
-    seen: Mutex<Option<Seen>>,
-}
-
-#[derive(Clone)]
-struct Seen {
-    /// When the controller was asked.
-    at: Instant,
-    listing: Result<Arc<Listing>, Reason>,
-}
-
-struct Hardware {
-    at: Instant,
-    /// None if the controller does not tell.
-    known: Option<(Topology, Vec<IpuAddress>)>,
+/// How long somebody waits for the list of a controller.
+#[derive(Clone, Copy)]
+enum Waits {
+    /// As long as a caller likes to be kept waiting. Of a controller that always needs longer he takes an older list.
+    Shortly,
+    /// As long as the controller may take.
+    ForAnswer,
 }
 
 impl<C: VipuController + ?Sized + 'static> Views<C> {
@@ -53,8 +45,18 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         &self.pool
     }
 
-    /// All controllers, none seen longer ago than `not_before`.
+    /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
+    /// as silent.
     pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
+        self.see(options, not_before, Waits::Shortly).await
+    }
+
+    /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
+    pub(crate) async fn world_now(&self, options: &LedgerOptions) -> World {
+        self.see(options, Instant::now(), Waits::ForAnswer).await
+    }
+
+    async fn see(&self, options: &LedgerOptions, not_before: Instant, waits: Waits) -> World {
         let open = self
             .pool
             .members()
@@ -67,7 +69,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
             .map(|member| (member, Service::Draining));
         let views = open.chain(draining).map(|(member, service)| async move {
             ControllerView {
-                listing: self.listing(&member, options, not_before).await,
+                listing: self.listing(&member, options, not_before, waits).await,
                 name: member.name,
                 service,
             }
@@ -82,92 +84,49 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         member: &Member<C>,
         options: &LedgerOptions,
         not_before: Instant,
+        waits: Waits,
     ) -> Result<Arc<Listing>, Reason> {
         let slot = self.slot(&member.name);
-        if let Some(seen) = slot.seen_since(not_before) {
-            return seen.listing;
-        }
-        let mut hardware = slot.asking.lock().await;
-        // Somebody else may have asked while this caller waited.
-        if let Some(seen) = slot.seen_since(not_before) {
-            return seen.listing;
-        }
-        let at = Instant::now();
-        let listing = if member.health.is_available(at) {
-            self.ask(member, options, &mut hardware).await
-        } else {
-            Err(unavailable(&member.name, member.health.last_error.as_ref()))
+        let patience = match waits {
+            Waits::Shortly => options.list_patience,
+            // The list and the hardware.
+            Waits::ForAnswer => options.call_deadline.saturating_mul(2),
         };
-        *locked(&slot.seen) = Some(Seen {
-            at,
-            listing: listing.clone(),
-        });
-        listing
+        loop {
+            let over = slot.over();
+            let since = match slot.look(not_before) {
+                Look::Use(listing) => return listing,
+                Look::Wait(since) => since,
+                Look::Ask => {
+                    self.begin(&slot, member, options)?;
+                    Instant::now()
+                }
+            };
+            if let Waits::Shortly = waits
+                && let Some(listing) = slot.of_slow(patience, options.call_deadline)
+            {
+                return Ok(listing);
+            }
+            tokio::select! {
+                // So that a test on virtual time goes the same way every time.
+                biased;
+                () = over => {}
+                () = tokio::time::sleep_until(since + patience) => return Err(silent(&member.name, patience)),
+            }
+        }
     }
 
-    async fn ask(
-        &self,
-        member: &Member<C>,
-        options: &LedgerOptions,
-        hardware: &mut Option<Hardware>,
-    ) -> Result<Arc<Listing>, Reason> {
-        // First, so that a controller that hangs at the list does not pass for one that answers.
-        let partitions = self
-            .call(
-                &member.name,
-                options.call_deadline,
-                member.controller.list_partitions(None),
-            )
-            .await
-            .map_err(|error| unavailable(&member.name, Some(&error)))?;
-        let now = Instant::now();
-        if hardware
-            .as_ref()
-            .is_none_or(|known| now - known.at >= options.hardware_age)
-        {
-            let known = self.ask_hardware(member, options).await?;
-            *hardware = Some(Hardware { at: now, known });
+    /// Has the controller asked, unless it is to be left alone.
+    fn begin(&self, slot: &Arc<Slot>, member: &Member<C>, options: &LedgerOptions) -> Result<(), Reason> {
+        let member = self.pool.member(&member.name).unwrap_or_else(|| member.clone());
+        if !member.health.is_available(Instant::now()) {
+            return Err(unavailable(&member.name, member.health.last_error.as_ref()));
         }
-        let known = hardware.as_ref().and_then(|hardware| hardware.known.as_ref());
-        Ok(Arc::new(listing(&member.name, partitions, known)))
-    }
-
-    async fn ask_hardware(
-        &self,
-        member: &Member<C>,
-        options: &LedgerOptions,
-    ) -> Result<Option<(Topology, Vec<IpuAddress>)>, Reason> {
-        let name = &member.name;
-        let given = options.topologies.get(name).cloned();
-        let answer = self
-            .call(name, options.call_deadline, member.controller.ipu_attributes(&[]))
-            .await;
-        let agents: BTreeMap<AgentId, _> = match answer {
-            Ok(agents) => agents
-                .into_iter()
-                .map(|agent| (agent.agent, agent.ipus))
-                .collect(),
-            Err(error @ (VipuError::Refused { .. } | VipuError::BadReply { .. })) => {
-                tracing::debug!(%name, %error, "the controller does not list its IPUs");
-                BTreeMap::new()
-            }
-            Err(error) => return Err(unavailable(name, Some(&error))),
-        };
-        if agents.is_empty() {
-            return Ok(given.map(|topology| (topology, Vec::new())));
+        if let Some(asking) = slot.begin() {
+            // Of its own: whoever wants to know may lose his patience, and the answer is of use all the same.
+            tokio::spawn(Question::new(&self.pool, member, options).ask(asking));
         }
-        match (Topology::from_agents(&agents), given) {
-            (Ok(found), None) => Ok(Some((found.topology, found.unhealthy))),
-            // Where the hardware was configured, only the health is taken from the controller, if it fits.
-            (Ok(found), Some(topology)) if found.topology == topology => {
-                Ok(Some((topology, found.unhealthy)))
-            }
-            (_, Some(topology)) => Ok(Some((topology, Vec::new()))),
-            (Err(error), None) => {
-                tracing::warn!(%name, %error, "what the controller lists of its IPUs is not understood");
-                Ok(None)
-            }
-        }
+        Ok(())
     }
 
     /// One call under a deadline, booked as the controller's health.
@@ -177,27 +136,16 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         deadline: Duration,
         call: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
-        let answer = tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
-            Err(VipuError::Timeout {
-                endpoint: name.to_string(),
-                waited: deadline,
-            })
-        });
-        self.pool.record(name, &answer);
-        answer
+        self::call(&self.pool, name, deadline, call).await
     }
 
     /// The controller said that `id` is gone: nobody need wait for the next listing to use its room.
     pub(crate) fn forget(&self, name: &ControllerName, id: &PartitionId) {
-        let slot = self.slot(name);
-        let mut seen = locked(&slot.seen);
-        if let Some(Seen {
-            listing: Ok(listing), ..
-        }) = seen.as_mut()
-            && listing.partitions().contains_key(id)
-        {
-            *listing = Arc::new(listing.without(id));
-        }
+        self.slot(name).change(|listing| {
+            if listing.partitions().contains_key(id) {
+                *listing = Arc::new(listing.without(id));
+            }
+        });
     }
 
     fn slot(&self, name: &ControllerName) -> Arc<Slot> {
@@ -205,10 +153,20 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     }
 }
 
-impl Slot {
-    fn seen_since(&self, not_before: Instant) -> Option<Seen> {
-        locked(&self.seen).clone().filter(|seen| seen.at >= not_before)
-    }
+async fn call<C: ?Sized, T>(
+    pool: &ControllerPool<C>,
+    name: &ControllerName,
+    deadline: Duration,
+    call: impl Future<Output = Result<T, VipuError>> + Send,
+) -> Result<T, VipuError> {
+    let answer = tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
+        Err(VipuError::Timeout {
+            endpoint: name.to_string(),
+            waited: deadline,
+        })
+    });
+    pool.record(name, &answer);
+    answer
 }
 
 /// A listing with the room that is left beside `partitions`.
@@ -242,6 +200,14 @@ pub(crate) fn unavailable(name: &ControllerName, error: Option<&VipuError>) -> R
     Reason::new(
         "ControllerUnavailable",
         format!("controller {name} cannot be asked: {detail}"),
+    )
+}
+
+/// Why nobody waits for the controller `name` any longer. The words stay the same as long as it is silent.
+fn silent(name: &ControllerName, patience: Duration) -> Reason {
+    Reason::new(
+        "ControllerUnavailable",
+        format!("controller {name} has been silent for more than {patience:?}"),
     )
 }
 

@@ -13,4 +13,5 @@ mod racing;
 mod recording;
 mod repairing;
 mod setup;
+mod silent;
 mod stores;
