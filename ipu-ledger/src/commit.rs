@@ -134,13 +134,43 @@ where
 struct Batch<'a> {
     jobs: Vec<Box<dyn Job>>,
     queue: &'a Mutex<Vec<Box<dyn Job>>>,
+    /// How many go into one write. Fewer than all after a write for which there was no room: what asks for less, such as a
+    /// release, is not refused because of what it came with.
+    most: usize,
 }
 
 impl Batch<'_> {
     /// Takes what was asked for meanwhile, too.
     fn take(&mut self) {
-        self.jobs.append(&mut locked(self.queue));
+        if self.most == usize::MAX {
+            self.jobs.append(&mut locked(self.queue));
+        }
         self.jobs.retain(|job| !job.is_abandoned());
+    }
+
+    /// Those of the next write.
+    fn next(&mut self) -> &mut [Box<dyn Job>] {
+        let count = self.jobs.len().min(self.most);
+        &mut self.jobs[..count]
+    }
+
+    /// There was no room for all of them together: fewer are to be tried. Says whether that is possible.
+    fn split(&mut self) -> bool {
+        let count = self.jobs.len().min(self.most);
+        self.most = (count / 2).max(1);
+        count > 1
+    }
+
+    /// Answers those of the write that is over, and says whether there are more.
+    fn answer(&mut self, result: &Result<(), Arc<StoreError>>) -> bool {
+        let count = self.jobs.len().min(self.most);
+        for job in self.jobs.drain(..count) {
+            job.answer(result.clone());
+        }
+        if result.is_ok() && self.most != usize::MAX {
+            self.most = self.most.saturating_mul(2).min(usize::MAX - 1);
+        }
+        !self.jobs.is_empty()
     }
 }
 
@@ -221,21 +251,27 @@ impl<S: LedgerStore> Committer<S> {
         let mut batch = Batch {
             jobs: Vec::new(),
             queue: &self.queue,
+            most: usize::MAX,
         };
         let mut tries = 1;
-        let result = loop {
-            match self.commit(cached, &mut batch).await {
-                Err(StoreError::Conflict { .. }) if tries < TRIES => tries += 1,
-                Err(error) => break Err(Arc::new(error)),
-                Ok(()) => break Ok(()),
+        loop {
+            let result = match self.commit(cached, &mut batch).await {
+                Err(StoreError::Conflict { .. }) if tries < TRIES => {
+                    tries += 1;
+                    continue;
+                }
+                Err(StoreError::Full { .. }) if batch.split() => continue,
+                Err(error) => Err(Arc::new(error)),
+                Ok(()) => Ok(()),
+            };
+            if result.is_err() && batch.jobs.is_empty() {
+                // The store failed before anybody could decide.
+                batch.take();
             }
-        };
-        if result.is_err() && batch.jobs.is_empty() {
-            // The store failed before anybody could decide.
-            batch.take();
-        }
-        for job in batch.jobs.drain(..) {
-            job.answer(result.clone());
+            if !batch.answer(&result) {
+                return;
+            }
+            tries = 1;
         }
     }
 
@@ -249,7 +285,7 @@ impl<S: LedgerStore> Committer<S> {
         };
         let mut changes: BTreeMap<ChangeKey, Change> = BTreeMap::new();
         let mut freed = false;
-        for job in &mut batch.jobs {
+        for job in batch.next() {
             for change in job.run(&cached.state) {
                 freed |= frees(&cached.state, &change);
                 cached.advance(&change);

@@ -99,7 +99,8 @@ impl Exclusion {
 pub struct Excluded {
     /// As it is recorded.
     pub exclusion: Exclusion,
-    /// Who holds something there now and keeps it, by id. Empty if the controller does not answer.
+    /// Who holds something there now and keeps it, by id. If the controller does not answer: everybody who holds something
+    /// of it by the ledger, because the ledger alone does not know which machine that is.
     pub holders: Vec<Blocker>,
 }
 
@@ -161,7 +162,7 @@ impl LedgerState {
                 room.exclude(&exclusion.owner, &exclusion.what)
                     .map_err(|reason| cannot(reason.message))?
             }
-            Err(_) => Vec::new(),
+            Err(_) => self.holders_at(&exclusion.controller),
         };
         let changes = match recorded {
             Some(_) => Vec::new(),
@@ -215,6 +216,12 @@ impl LedgerState {
                 let _ = room.take(&entry.id, &entry.spec, &entry.places);
             }
         }
+    }
+
+    fn holders_at(&self, controller: &ControllerName) -> Vec<PartitionId> {
+        let holders = self.entries().filter(|entry| entry.state.holds());
+        let there = holders.filter(|entry| entry.controller.as_ref() == Some(controller));
+        there.map(|entry| entry.id.clone()).collect()
     }
 
     fn blocker(&self, world: &World, id: PartitionId, now: Timestamp) -> Blocker {

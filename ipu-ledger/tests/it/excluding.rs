@@ -93,3 +93,23 @@ async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_t
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
     assert_eq!(bench.controller.ipus(&id("a")), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_excludes_at_a_silent_controller_hears_of_everybody_whom_the_ledger_knows_there() {
+    let topology = Topology::pod16();
+    let bench = Bench::new(&topology, 1);
+    let ledger = bench.ledger();
+    for job in ["a", "b"] {
+        ledger.ensure_active(request(job, 4), &mut |_| {}).await.unwrap();
+    }
+    ledger.ensure(request("waits", 16)).await.unwrap();
+    bench.controller.go_down();
+    advance(1).await;
+    let excluded = ledger.exclude(cordon(&topology, 0)).await.unwrap();
+    let holders: Vec<_> = excluded
+        .holders
+        .iter()
+        .map(|holder| holder.owner.clone())
+        .collect();
+    assert_eq!(holders, [Some(owner("a")), Some(owner("b"))]);
+}

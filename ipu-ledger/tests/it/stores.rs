@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use ipu_core::{FormatError, LedgerState, Topology};
 use ipu_ledger::{
-    Change, Entry, EntryState, Exclusion, ExclusionTarget, Ledger, LedgerStore, MemoryStore, Revision,
-    Snapshot, SqliteStore, StoreError, encode,
+    Change, Entry, EntryState, Exclusion, ExclusionTarget, Ledger, LedgerError, LedgerStore, MemoryStore,
+    Revision, Snapshot, SqliteStore, StoreError, encode,
 };
 use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
@@ -267,4 +267,57 @@ async fn a_caller_that_is_dropped_in_the_middle_of_a_write_takes_nobody_with_it(
         .filter(|entry| entry.state == EntryState::Active)
         .count();
     assert_eq!(active, 1);
+}
+
+/// Has room for two entries.
+struct Small(MemoryStore);
+
+#[async_trait]
+impl LedgerStore for Small {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        self.0.load(newer_than).await
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let before = load(&self.0).await.entries;
+        let is_new = |change: &&Change| match change {
+            Change::Put(entry) => before.iter().all(|other| other.id != entry.id),
+            _ => false,
+        };
+        if before.len() + changes.iter().filter(is_new).count() > 2 {
+            let detail = "two entries".into();
+            return Err(StoreError::Full { detail });
+        }
+        self.0.commit(basis, changes).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_refuses_what_is_new_and_none_of_the_releases_that_come_with_it() {
+    let topology = Topology::pod64();
+    let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
+    let ledger = Ledger::new(pool, Small(MemoryStore::new()), options(&topology));
+    for job in ["a", "b"] {
+        ledger.ensure_active(request(job, 1), &mut |_| {}).await.unwrap();
+    }
+    let mut new = tokio::task::JoinSet::new();
+    let mut released = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let asking = ledger.clone();
+        new.spawn(async move { asking.ensure(request(&format!("new{number}"), 1)).await });
+        if let Some(job) = ["a", "b"].get(number / 10).filter(|_| number % 10 == 5) {
+            let releasing = ledger.clone();
+            released.spawn(async move { releasing.release(&id(job), &owner(job), None).await });
+        }
+    }
+    for release in released.join_all().await {
+        assert_eq!(release.unwrap(), ipu_ledger::Released::Gone);
+    }
+    let refused = new.join_all().await.into_iter().filter(Result::is_err);
+    for error in refused.map(Result::unwrap_err) {
+        let full = matches!(&error, LedgerError::Store(store) if matches!(**store, StoreError::Full { .. }));
+        assert!(full, "{error:?}");
+    }
+    assert!(ledger.get(&id("a")).await.unwrap().is_none());
 }
