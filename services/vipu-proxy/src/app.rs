@@ -35,6 +35,8 @@ pub(crate) struct App {
     pub(crate) ledger: ProxyLedger,
     /// Something is there to be gone on with.
     pub(crate) work: Notify,
+    /// Ledger and controllers are to be compared soon.
+    pub(crate) compare: Notify,
     /// Partitions that a request is being worked on for, so that the worker need not.
     driven: Mutex<BTreeMap<PartitionId, u32>>,
     pub(crate) health: Health,
@@ -72,6 +74,7 @@ impl App {
             feed,
             metrics,
             work: Notify::new(),
+            compare: Notify::new(),
             driven: Mutex::default(),
             health: Health::default(),
             stop: watch::Sender::new(false),
@@ -88,6 +91,8 @@ impl App {
         let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
         let connect = |endpoint: &ControllerEndpoint| crate::measured::connect(endpoint, &self.metrics);
         let replaced = self.ledger.pool().replace(&endpoints, connect);
+        // What a new one has may be known to the ledger or not.
+        self.compare.notify_one();
         replaced.map_err(|error| chain(&error))
     }
 

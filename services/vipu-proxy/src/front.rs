@@ -16,7 +16,6 @@ use warp::filters::BoxedFilter;
 
 use crate::app::App;
 use crate::auth::{Authenticator, Credentials, Identity};
-use crate::metrics::Metrics;
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
 use crate::settings::Reading;
@@ -51,7 +50,7 @@ pub struct Front {
     patience: Patience,
     guard: Guard,
     places: Semaphore,
-    metrics: Arc<Metrics>,
+    app: Arc<App>,
 }
 
 impl std::fmt::Debug for Front {
@@ -67,7 +66,7 @@ impl Front {
             patience,
             places: Semaphore::new(guard.places),
             guard,
-            metrics: Arc::clone(&app.metrics),
+            app: Arc::clone(app),
         }
     }
 
@@ -83,7 +82,8 @@ impl Front {
                 let answer = self.work_on(operation, request).await;
                 let answer = answer.unwrap_or_else(|problem| routes::refuse(&problem));
                 let status = answer.status().as_u16();
-                self.metrics
+                self.app
+                    .metrics
                     .request(operation.method, operation.path, status, began.elapsed());
                 answer
             }
@@ -106,6 +106,9 @@ impl Front {
             Access::Read | Access::Write => Some(self.places.try_acquire().map_err(|_| overloaded())?),
         };
         let identity = self.identify(operation.access, &request).await?;
+        if operation.access == Access::Write {
+            self.app.health.check_may_change().await?;
+        }
         let path = request.uri().path().to_owned();
         request.extensions_mut().insert(identity.clone());
         let answer = self.dispatch(self.read(request).await?).await;
@@ -198,3 +201,6 @@ impl Handle for Front {
         Ok(self.answer(request).await)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,9 @@ const FIRST: Duration = Duration::from_millis(50);
 const LATEST: Duration = Duration::from_secs(1);
 /// How soon the ledger is looked at when nothing is known to be under way: another proxy may have left something.
 const IDLE: Duration = Duration::from_secs(5);
+/// How soon it is compared again after a repair that could not ask a controller: what that one has is seen soon after it is
+/// back. One that is known to be silent is not asked each time.
+const SILENT: Duration = Duration::from_secs(5);
 /// How many partitions are gone on with at the same time.
 const AT_A_TIME: usize = 16;
 
@@ -22,6 +25,13 @@ const AT_A_TIME: usize = 16;
 pub(crate) async fn go_on(app: Arc<App>) {
     let mut stopping = app.stopping();
     let mut pause = FIRST;
+    // What an old copy of the ledger calls waiting may be in use.
+    while !app.health.until_repaired(IDLE).await {
+        app.health.beat("line", IDLE);
+        if *stopping.borrow() {
+            return;
+        }
+    }
     loop {
         app.health.beat("line", IDLE);
         pause = match step(&app).await {
@@ -45,7 +55,7 @@ pub(crate) async fn keep_repaired(app: Arc<App>, alive: Arc<dyn Liveness>, inter
     let mut stopping = app.stopping();
     loop {
         app.health.beat("repair", interval);
-        match app.ledger.repair(&*alive).await {
+        let pause = match app.ledger.repair(&*alive).await {
             Ok(report) => {
                 app.health.repaired();
                 app.metrics.repaired(&report);
@@ -53,13 +63,22 @@ pub(crate) async fn keep_repaired(app: Arc<App>, alive: Arc<dyn Liveness>, inter
                     tracing::info!(%id, why, "repair goes on with it later");
                 }
                 forget_drained(&app).await;
+                if report.silent.is_empty() {
+                    interval
+                } else {
+                    interval.min(SILENT)
+                }
             }
-            Err(error) => tracing::warn!(error = %crate::problem::chain(&error), "repair"),
-        }
+            Err(error) => {
+                tracing::warn!(error = %crate::problem::chain(&error), "repair");
+                interval.min(LATEST)
+            }
+        };
         app.work.notify_one();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = tokio::time::sleep(interval) => {}
+            () = app.compare.notified() => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

@@ -1,0 +1,195 @@
+//! What is answered between the start and the first repair.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use ipu_core::{ControllerName, Entry, JobKey, Life, Owner, PartitionSpec, Topology};
+use ipu_ledger::{
+    Change, Ledger, LedgerOptions, LedgerStore, Liveness, MemoryStore, Revision, Snapshot, StoreError,
+};
+use ipu_testkit::FakeController;
+use ipu_vipu_client::ControllerPool;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::app::{AnyController, ProxyLedger};
+use crate::auth::Everybody;
+use crate::store::AnyStore;
+
+fn ledger_over(controller: &FakeController) -> ProxyLedger {
+    let any: AnyController = Arc::new(controller.clone());
+    let pool = ControllerPool::single(ControllerName::new("pod:8090").unwrap(), Arc::new(any));
+    Ledger::new(
+        pool,
+        AnyStore::new(MemoryStore::default()),
+        LedgerOptions::default(),
+    )
+}
+
+/// A proxy that was started just now.
+fn started(controller: &FakeController) -> (Arc<App>, Arc<Front>) {
+    serving(ledger_over(controller))
+}
+
+fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
+    let app = App::new(ledger, Arc::default());
+    let patience = Patience {
+        read: Duration::from_secs(30),
+        write: Duration::from_secs(300),
+    };
+    let guard = Guard {
+        authenticator: Arc::new(Everybody),
+        reading: Reading::Open,
+        places: 8,
+    };
+    let front = Arc::new(Front::new(&app, patience, guard));
+    (app, front)
+}
+
+async fn call(front: &Front, method: &str, path: &str, body: Value) -> (u16, Option<String>, Value) {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let request = Request::builder().method(method).uri(path);
+    let (head, body) = front
+        .answer(request.body(Full::new(Bytes::from(body))).unwrap())
+        .await
+        .into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let retry = head.headers.get("retry-after");
+    let retry = retry.map(|value| value.to_str().unwrap().to_owned());
+    (
+        head.status.as_u16(),
+        retry,
+        serde_json::from_slice(&body).unwrap(),
+    )
+}
+
+fn owner() -> Owner {
+    Owner {
+        kind: "IPUJob".into(),
+        job: JobKey::new("default", "training", "1").unwrap(),
+    }
+}
+
+fn wanted() -> Value {
+    json!({"size": 4, "owner": {"kind": "IPUJob", "namespace": "default", "name": "training", "uid": "1"}})
+}
+
+fn request() -> ipu_ledger::Request {
+    ipu_ledger::Request::of_instance(owner(), 0, PartitionSpec::of_size(4.try_into().unwrap()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_changed_before_the_first_repair_and_everything_can_be_read() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let (app, front) = started(&controller);
+    for (method, path, body) in [
+        ("PUT", "/v1/partitions/p", wanted()),
+        ("DELETE", "/v1/partitions/p", Value::Null),
+        ("POST", "/v1/partitions/p/reset", Value::Null),
+        ("GET", "/readyz", Value::Null),
+    ] {
+        let (status, retry, problem) = call(&front, method, path, body).await;
+        assert_eq!(
+            (status, retry.as_deref()),
+            (503, Some("1")),
+            "{method} {path}: {problem}"
+        );
+        assert_eq!(problem["code"], "Starting");
+    }
+    for path in ["/livez", "/stats", "/v1/partitions", "/v1/controllers"] {
+        assert_eq!(call(&front, "GET", path, Value::Null).await.0, 200, "{path}");
+    }
+    assert_eq!(controller.calls(), Vec::<String>::new());
+    app.health.repaired();
+    assert_eq!(call(&front, "GET", "/readyz", Value::Null).await.0, 200);
+    let (status, _, made) = call(&front, "PUT", "/v1/partitions/p?wait=5s", wanted()).await;
+    assert_eq!(status, 200, "{made}");
+}
+
+/// Knows that the job lives, as an API server does.
+struct Claims;
+
+#[async_trait]
+impl Liveness for Claims {
+    async fn life_of(&self, _: &Entry) -> Life {
+        Life::Live
+    }
+
+    async fn claims(&self) -> Vec<ipu_ledger::Request> {
+        vec![request()]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_who_asks_right_after_an_empty_ledger_was_restored_keeps_his_partition_as_it_is() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let before = ledger_over(&controller);
+    let id = before.ensure_active(request(), &mut |_| {}).await.unwrap().id;
+    controller.use_it(&id);
+    drop(before);
+    let (app, front) = started(&controller);
+    let asking = tokio::spawn({
+        let front = Arc::clone(&front);
+        let path = format!("/v1/partitions/{id}?wait=5s");
+        async move { call(&front, "PUT", &path, wanted()).await }
+    });
+    // He is there before the repair.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let repairing = tokio::spawn(crate::worker::keep_repaired(
+        Arc::clone(&app),
+        Arc::new(Claims),
+        Duration::from_secs(30),
+    ));
+    let (status, _, kept) = asking.await.unwrap();
+    assert_eq!((status, &kept["state"]), (200, &json!("active")), "{kept}");
+    assert_eq!(controller.calls().len(), 1, "{:?}", controller.calls());
+    assert_eq!(controller.disturbed(), Vec::<String>::new());
+    app.stop.send_replace(true);
+    repairing.await.unwrap();
+}
+
+/// A store that hangs.
+struct Hanging;
+
+#[async_trait]
+impl LedgerStore for Hanging {
+    async fn load(&self, _: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn commit(&self, _: &Revision, _: &[Change]) -> Result<Revision, StoreError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_whose_workers_do_not_go_on_is_not_called_alive() {
+    let any: AnyController = Arc::new(FakeController::new(&Topology::pod16(), 1));
+    let pool = ControllerPool::single(ControllerName::new("pod:8090").unwrap(), Arc::new(any));
+    let ledger = Ledger::new(pool, AnyStore::new(Hanging), LedgerOptions::default());
+    let (app, front) = serving(ledger);
+    let interval = Duration::from_secs(30);
+    let repairing = tokio::spawn(crate::worker::keep_repaired(
+        Arc::clone(&app),
+        Arc::new(Claims),
+        interval,
+    ));
+    let going_on = tokio::spawn(crate::worker::go_on(Arc::clone(&app)));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(call(&front, "GET", "/livez", Value::Null).await.0, 200);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    for path in ["/livez", "/health"] {
+        let (status, _, problem) = call(&front, "GET", path, Value::Null).await;
+        assert_eq!((status, &problem["code"]), (503, &json!("Stuck")), "{problem}");
+    }
+    repairing.abort();
+    going_on.abort();
+}
