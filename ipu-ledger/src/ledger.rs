@@ -64,6 +64,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         self.driver.views.pool()
     }
 
+    /// The time by the clock of the options: what all times of entries and changes are to be compared with.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.driver.options.now()
+    }
+
     /// One step towards the partition of `request`: records it, lets it go if its turn has come, calls the controller,
     /// and looks once how far it is. Never waits in the line. Safe to repeat, also after a crash: it goes on from what is
     /// recorded.

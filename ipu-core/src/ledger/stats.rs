@@ -58,6 +58,9 @@ pub struct Stats {
     pub excluded: u32,
     /// Held at controllers by partitions that the ledger does not hold.
     pub foreign: u32,
+    /// Of those, by partitions of our form: nobody gives them back unless repair adopts or quarantines them.
+    #[serde(default)]
+    pub leaked: u32,
     /// Held by nobody and unhealthy.
     pub unhealthy: u32,
     /// All IPUs of the controllers that answer and tell their hardware.
@@ -89,7 +92,11 @@ impl LedgerState {
             for partition in listing.partitions().values() {
                 let holds = |id| self.get(id).is_some_and(|entry| entry.state.holds());
                 if !holds(&partition.id) {
-                    stats.foreign = stats.foreign.saturating_add(partition.spec.size.get());
+                    let size = partition.spec.size.get();
+                    stats.foreign = stats.foreign.saturating_add(size);
+                    if partition.id.is_derived() {
+                        stats.leaked = stats.leaked.saturating_add(size);
+                    }
                 }
             }
             let open = overlays.iter().find(|overlay| overlay.name == view.name);

@@ -5,6 +5,7 @@
 //! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and
 //! between requests, and the time that an answer may wait to be taken.
 
+mod opening;
 mod peer;
 mod server;
 mod stall;

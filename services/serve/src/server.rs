@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
+use crate::opening::Opening;
 use crate::peer::Peer;
 use crate::stall::Stall;
 
@@ -58,8 +59,9 @@ pub struct ServeOptions {
     pub connections: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
-    /// How long the headers of a request may take, from the end of the request before on: a connection on which nothing
-    /// is asked for so long is closed.
+    /// How long the headers of a request may take, from the beginning of the connection or the end of the request before on: a
+    /// connection of HTTP/1.1 on which nothing is asked for so long is closed. One of HTTP/2 is closed when its peer does not
+    /// answer a ping after that time.
     pub idle: Duration,
     /// How long an answer may wait for the peer to take more of it. The time in which there is nothing to take does not
     /// count.
@@ -191,8 +193,9 @@ where
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(options.idle);
+    let stream = Opening::new(Stall::new(stream, options.stall), options.idle);
     let connection = builder
-        .serve_connection(TokioIo::new(Stall::new(stream, options.stall)), service)
+        .serve_connection(TokioIo::new(stream), service)
         .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         debug!(error = %Chain(&*error), "connection ended");

@@ -11,6 +11,7 @@ use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::consumption::Consumption;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -42,6 +43,7 @@ pub(crate) struct App {
     pub(crate) health: Health,
     pub(crate) feed: Arc<Feed>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) consumption: Arc<Consumption>,
     /// Tells everything to stop.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -69,10 +71,12 @@ impl Drop for Driven {
 impl App {
     pub(crate) fn new(ledger: ProxyLedger, metrics: Arc<Metrics>) -> Arc<Self> {
         let feed = Feed::of(ledger.changes(), now().as_millis());
+        let consumption = Consumption::of(ledger.changes(), ledger.now());
         Arc::new(Self {
             ledger,
             feed,
             metrics,
+            consumption,
             work: Notify::new(),
             compare: Notify::new(),
             driven: Mutex::default(),

@@ -86,8 +86,9 @@ impl Feed {
             return None;
         }
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = late.front()?.seq;
-        (first <= place.seq.saturating_add(1)).then(|| {
+        let (first, last) = (late.front()?.seq, late.back()?.seq);
+        // A number that was never told here would hide what comes next.
+        (first <= place.seq.saturating_add(1) && place.seq <= last).then(|| {
             late.iter()
                 .filter(|change| change.seq > place.seq)
                 .cloned()

@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::app::App;
+use crate::consumption::IpuSeconds;
 use crate::problem::Problem;
 
 /// The media type of the answer.
@@ -57,6 +58,19 @@ struct ReasonLabels {
 struct KindLabels {
     kind: String,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChargedLabels {
+    namespace: String,
+    account: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: String,
+}
+
+type Seconds = Counter<f64, AtomicU64>;
 
 type Times<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -186,9 +200,13 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     );
     let count = Gauge::<i64, AtomicI64>::default();
     count.set(quarantined);
-    now.register("quarantined", "Partitions that were found and nobody owns", count);
+    now.register(
+        "quarantined",
+        "Partitions that were found and nobody owns, and that are left alone",
+        count,
+    );
     let age = Gauge::<f64, AtomicU64>::default();
-    age.set(oldest.map_or(0.0, |since| crate::app::now().since(since).as_secs_f64()));
+    age.set(oldest.map_or(0.0, |since| app.ledger.now().since(since).as_secs_f64()));
     now.register(
         "oldest_intent_seconds",
         "Age of the oldest operation that is under way",
@@ -207,6 +225,7 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         waiting.get_or_create(&labels).inc();
     }
     now.register("waiting", "Requests in the line, by reason", waiting);
+    register_seconds(&mut now, &app.consumption.read(&entries, app.ledger.now()));
     let mut text = String::new();
     let unwritable = |_| {
         let detail = "the metrics cannot be written";
@@ -216,6 +235,30 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         .map_err(unwritable)?;
     encode(&mut text, &now).map_err(unwritable)?;
     Ok(text)
+}
+
+fn register_seconds(registry: &mut Registry, seconds: &IpuSeconds) {
+    let held = Family::<ChargedLabels, Seconds>::default();
+    for ((namespace, account), seconds) in &seconds.held {
+        let labels = ChargedLabels {
+            namespace: namespace.clone(),
+            account: account.clone(),
+        };
+        held.get_or_create(&labels).inc_by(*seconds);
+    }
+    registry.register("ipu_seconds", "IPUs times the seconds that they were held", held);
+    let idle = Family::<StateLabels, Seconds>::default();
+    for (state, seconds) in &seconds.idle {
+        let labels = StateLabels {
+            state: (*state).to_owned(),
+        };
+        idle.get_or_create(&labels).inc_by(*seconds);
+    }
+    registry.register(
+        "idle_ipu_seconds",
+        "IPUs times the seconds that they were held and could not be used, by the state of their partition",
+        idle,
+    );
 }
 
 async fn ipus(app: &App) -> Result<Family<KindLabels, Gauge>, Problem> {

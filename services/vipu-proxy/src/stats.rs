@@ -31,6 +31,8 @@ pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Prob
         ("available", stats.available),
         ("excluded", stats.excluded),
         ("foreign", stats.foreign),
+        ("leaked", stats.leaked),
+        ("quarantined", stats.quarantined),
         ("unhealthy", stats.unhealthy),
         ("all", stats.ipus),
     ]))

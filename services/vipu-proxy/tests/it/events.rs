@@ -86,3 +86,42 @@ async fn a_stream_begins_with_a_snapshot_and_goes_on_where_it_broke_off() {
         ("snapshot", &json!("second"))
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_begins_anew_where_the_changes_are_not_kept_any_more_or_never_were() {
+    let bench = Bench::new();
+    bench.put("held", "held", 4).await;
+    let mut events = Events::open(&bench, None).await;
+    let (_, _, first) = events.next().await;
+    drop(events);
+    // More changes than are kept.
+    for seconds in 0..5_000 {
+        let body = json!({"seconds": 100 + seconds}).to_string();
+        let path = "/v1/partitions/held/heartbeat";
+        assert_eq!(bench.call("POST", path, &body).await.0, 200);
+    }
+    let (epoch, _) = first.split_once('-').unwrap();
+    for place in [
+        first.clone(),
+        format!("{epoch}-999999"),
+        "nonsense".to_owned(),
+        "1-".to_owned(),
+    ] {
+        let mut again = Events::open(&bench, Some(&place)).await;
+        let (kind, data, _) = again.next().await;
+        assert_eq!(
+            (kind.as_str(), &data["partitions"][0]["id"]),
+            ("snapshot", &json!("held")),
+            "{place}"
+        );
+        // And it goes on from there.
+        bench
+            .call("POST", "/v1/partitions/held/heartbeat", r#"{"seconds": 50}"#)
+            .await;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        bench
+            .call("POST", "/v1/partitions/held/heartbeat", r#"{"seconds": 51}"#)
+            .await;
+        assert_eq!(again.next().await.0, "change", "{place}");
+    }
+}

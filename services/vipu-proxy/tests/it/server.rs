@@ -1,0 +1,245 @@
+//! The server in this process, over real connections: certificates, bounds and timeouts.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use reqwest::{Certificate, Client, Identity};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use vipu_proxy::{Proxy, Reading, Settings};
+
+use crate::binary::http;
+use crate::support::wanted;
+
+/// A proxy with a simulated Pod16.
+async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
+    let mut settings = Settings::default();
+    settings.sim = Some("pod16".to_owned());
+    settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
+    settings.listen = Some("127.0.0.1:0".parse().unwrap());
+    change(&mut settings);
+    Proxy::start(settings.check().unwrap()).await.unwrap()
+}
+
+/// Somebody who issues certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// A certificate for `name`, and its key.
+    fn issue(&self, name: &str) -> (String, String) {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        (
+            params.signed_by(&key, &self.0).unwrap().pem(),
+            key.serialize_pem(),
+        )
+    }
+
+    /// A client that trusts this authority, with a certificate of `issuer` if there is one.
+    fn client(&self, issuer: Option<&Self>) -> Client {
+        http();
+        let root = Certificate::from_pem(self.0.pem().as_bytes()).unwrap();
+        let mut client = Client::builder().tls_certs_only([root]);
+        if let Some(issuer) = issuer {
+            let (certificate, key) = issuer.issue("scheduler");
+            client = client.identity(Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap());
+        }
+        client.build().unwrap()
+    }
+}
+
+/// A proxy that asks for certificates of `authority`.
+async fn guarded(authority: &Authority, reading: Reading, scratch: &TempDir) -> Proxy {
+    let put = |name: &str, text: String| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = authority.issue("localhost");
+    let (certificate, key) = (put("cert.pem", certificate), put("key.pem", key));
+    let issuers = put("ca.pem", authority.0.pem());
+    proxy(|settings| {
+        settings.tls_cert = Some(certificate);
+        settings.tls_key = Some(key);
+        settings.tls_client_ca = Some(issuers);
+        settings.reading = Some(reading);
+    })
+    .await
+}
+
+async fn status(client: &Client, method: &str, url: &str) -> Option<u16> {
+    let request = client.request(method.parse().unwrap(), url);
+    let request = if method == "PUT" {
+        request.json(&wanted("mnist", 4))
+    } else {
+        request
+    };
+    Some(request.send().await.ok()?.status().as_u16())
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let scratch = tempfile::tempdir().unwrap();
+    for reading in [Reading::Open, Reading::Closed] {
+        let running = guarded(&authority, reading, &scratch).await;
+        let url = |path: &str| format!("https://localhost:{}{path}", running.addr().port());
+        let put = url("/v1/partitions/p?wait=30s");
+
+        let right = authority.client(Some(&authority));
+        assert_eq!(status(&right, "PUT", &put).await, Some(200));
+        assert_eq!(status(&right, "GET", &url("/stats")).await, Some(200));
+        let none = authority.client(None);
+        assert_eq!(status(&none, "PUT", &put).await, Some(401));
+        let read = if reading == Reading::Open { 200 } else { 401 };
+        for path in ["/stats", "/metrics", "/v1/partitions", "/v1/events"] {
+            assert_eq!(status(&none, "GET", &url(path)).await, Some(read), "{path}");
+        }
+        for path in ["/livez", "/readyz", "/openapi.json"] {
+            assert_eq!(status(&none, "GET", &url(path)).await, Some(200), "{path}");
+        }
+        let wrong = authority.client(Some(&other));
+        assert_eq!(status(&wrong, "PUT", &put).await, None, "there is no connection");
+        assert_eq!(
+            status(&other.client(Some(&authority)), "PUT", &put).await,
+            None,
+            "another server"
+        );
+        running.shutdown().await;
+    }
+}
+
+/// A connection, as bytes.
+struct Wire(BufReader<TcpStream>);
+
+impl Wire {
+    async fn open(proxy: &Proxy) -> Self {
+        Self(BufReader::new(TcpStream::connect(proxy.addr()).await.unwrap()))
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// The head of an answer, in lower case.
+    async fn head(&mut self) -> String {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") && self.0.read_line(&mut head).await.unwrap() > 0 {}
+        head.to_lowercase()
+    }
+
+    /// Until the other end closes it.
+    async fn end(&mut self) {
+        let mut rest = Vec::new();
+        // A reset is an end too.
+        self.0.read_to_end(&mut rest).await.ok();
+    }
+}
+
+const SLOW: &str = "PUT /v1/partitions/p HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+
+#[tokio::test]
+async fn more_requests_than_allowed_are_told_to_come_back_and_probes_are_answered() {
+    let running = proxy(|settings| settings.max_requests = Some(1)).await;
+    let url = |path: &str| format!("http://{}{path}", running.addr());
+    let http = http();
+    let mut slow = Wire::open(&running).await;
+    slow.say(SLOW).await;
+    let refused = loop {
+        let answer = http.get(url("/stats")).send().await.unwrap();
+        if answer.status() != 200 {
+            break answer;
+        }
+    };
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert_eq!(refused.json::<Value>().await.unwrap()["code"], "Overloaded");
+    assert_eq!(http.get(url("/livez")).send().await.unwrap().status(), 200);
+    // Its place is free once it is gone.
+    drop(slow);
+    while http.get(url("/stats")).send().await.unwrap().status() != 200 {}
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_before_it_is_read_and_the_answer_arrives() {
+    let running = proxy(|_| {}).await;
+    let mut wire = Wire::open(&running).await;
+    wire.say("PUT /v1/partitions/p HTTP/1.1\r\nhost: x\r\ncontent-length: 70000\r\n\r\n")
+        .await;
+    let head = wire.head().await;
+    assert!(head.starts_with("http/1.1 413"), "{head}");
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_sender_that_is_too_slow_is_told_so() {
+    let running = proxy(|settings| settings.read_timeout = Some(1)).await;
+    let mut wire = Wire::open(&running).await;
+    wire.say(SLOW).await;
+    let head = wire.head().await;
+    assert!(head.starts_with("http/1.1 408"), "{head}");
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_asked_is_closed_and_an_event_stream_is_not() {
+    let running = proxy(|settings| {
+        settings.idle_timeout = Some(1);
+        settings.read_timeout = Some(1);
+        settings.write_timeout = Some(1);
+    })
+    .await;
+    let mut events = Wire::open(&running).await;
+    events.say("GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(events.head().await.starts_with("http/1.1 200"));
+
+    // Nothing at all, the beginning of what could be HTTP/2, half a head, and a whole request and nothing more. They are
+    // closed one after the other, so that much more than any timeout goes by.
+    for said in [
+        "",
+        "PRI *",
+        "GET /livez HTT",
+        "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+    ] {
+        let mut wire = Wire::open(&running).await;
+        wire.say(said).await;
+        wire.end().await;
+    }
+
+    let url = format!("http://{}/v1/partitions/late?wait=1s", running.addr());
+    http().put(url).json(&wanted("mnist", 4)).send().await.unwrap();
+    let mut line = String::new();
+    while !(line.starts_with("data:") && line.contains("\"late\"")) {
+        line.clear();
+        assert!(
+            events.0.read_line(&mut line).await.unwrap() > 0,
+            "the stream has ended"
+        );
+    }
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_read_is_named() {
+    let mut settings = Settings::default();
+    settings.sim = Some("pod16".to_owned());
+    settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
+    settings.tls_cert = Some("nowhere.pem".into());
+    settings.tls_key = Some("nowhere.key".into());
+    let error = Proxy::start(settings.check().unwrap()).await.unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        source.contains(Path::new("nowhere").to_str().unwrap()),
+        "{error}: {source}"
+    );
+}
