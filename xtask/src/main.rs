@@ -1,6 +1,7 @@
 //! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails when one is stale.
 //! `cargo xtask cluster up` starts a Kubernetes API server to try things on.
 
+mod api;
 mod cluster;
 mod proto;
 mod rules;
@@ -65,6 +66,7 @@ fn run(check: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let mut fresh = true;
     let mut files = proto::generate(root)?;
     files.extend(rules::generate(root)?);
+    files.extend(api::generate(root)?);
     for file in files {
         let path = root.join(&file.path);
         let same = std::fs::read_to_string(&path).is_ok_and(|text| text == file.text);

@@ -175,6 +175,8 @@ impl From<LedgerError> for Problem {
                 Self::new(StatusCode::CONFLICT, "UnknownController", detail)
                     .with_fix("put the controller back on the list")
             }
+            LedgerError::NoUsageLog => Self::new(StatusCode::NOT_FOUND, "NoUsageLog", detail)
+                .with_fix("keep the ledger in a file, which records what was used"),
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerError", detail),
         }
     }

@@ -31,6 +31,24 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
     operations.get(method.to_lowercase())
 }
 
+/// Fails unless the document says that `operation` may answer this problem.
+fn check_code(operation: Option<&Value>, answer: &Value) {
+    let names = |list: &Value| {
+        let mut list = list.as_array().into_iter().flatten();
+        list.any(|code| *code == answer["code"])
+    };
+    let known = names(&DOCUMENT["x-problems-of-all"]) || operation.is_some_and(|of| names(&of["x-problems"]));
+    assert!(
+        known,
+        "the document does not say that this may be answered: {answer}"
+    );
+    let code = answer["code"].as_str().unwrap();
+    assert_eq!(
+        DOCUMENT["x-problems"][code]["status"], answer["status"],
+        "{answer}"
+    );
+}
+
 /// Fails unless the document says that this request may have this answer.
 pub(crate) fn check(method: &str, path: &str, status: StatusCode, kind: &str, answer: &Value) {
     let problem = &DOCUMENT["components"]["schemas"]["Problem"];
@@ -53,6 +71,9 @@ pub(crate) fn check(method: &str, path: &str, status: StatusCode, kind: &str, an
             &content["schema"]
         }
     };
+    if kind == "application/problem+json" {
+        check_code(operation(method, path), answer);
+    }
     let wrong: Vec<String> = validator(schema)
         .iter_errors(answer)
         .map(|error| error.to_string())
