@@ -144,14 +144,14 @@ impl Front {
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let (head, body) = request.into_parts();
+        // What says how large it is need not be sent.
+        if body.size_hint().lower() > MAX_BODY as u64 {
+            return Err(too_large());
+        }
         let read = tokio::time::timeout(self.patience.read, Limited::new(body, MAX_BODY).collect());
         match read.await {
             Ok(Ok(body)) => Ok(Request::from_parts(head, Full::new(body.to_bytes()))),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "BodyTooLarge",
-                format!("a body has at most {MAX_BODY} bytes"),
-            )),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "BodyCutOff",
@@ -179,6 +179,14 @@ impl Front {
             ),
         }
     }
+}
+
+fn too_large() -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "BodyTooLarge",
+        format!("a body has at most {MAX_BODY} bytes"),
+    )
 }
 
 fn overloaded() -> Problem {
