@@ -1,9 +1,11 @@
 //! What several benchmarks share.
 
+mod load;
 mod pairs;
 mod settings;
 mod trace;
 
+pub use load::{Connection, Took, percentile};
 pub use pairs::Pairs;
 pub use settings::short;
 pub use trace::{FILLS, IPUS, Step, Trace};

@@ -350,7 +350,8 @@ fn invariant_nobody_is_overtaken(
 }
 
 /// A partition that is granted is there, active, and fresh for its attempt; or it has just come into error or was lost by
-/// its controller, which its owner sees next.
+/// its controller, which its owner sees next. What was lost may also be there anew, because a create that its owner had
+/// repeated came late: nobody has used it.
 fn invariant_granted_partitions_are_fresh(
     id: &PartitionId,
     held: Option<&Held>,
@@ -367,8 +368,10 @@ fn invariant_granted_partitions_are_fresh(
             broken(NAME, format!("{id} was granted and is not there"))
         };
     };
-    if !matches!(held.state, PartitionState::Active | PartitionState::Failed { .. }) {
-        return broken(NAME, format!("{id} was granted and is {}", held.state.label()));
+    match &held.state {
+        PartitionState::Active | PartitionState::Failed { .. } => {}
+        PartitionState::Creating if lost => {}
+        other => return broken(NAME, format!("{id} was granted and is {}", other.label())),
     }
     match user {
         Some(user) if user.generation == held.generation && (user.job, user.attempt) != (job, attempt) => {
