@@ -7,6 +7,8 @@
 //! built in release mode now. `IPU_BENCH_SECONDS` (10) is how long each of the measurements takes, `IPU_BENCH_PAIRS` (500)
 //! the rate of the open loop.
 
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -62,7 +64,14 @@ fn program() -> PathBuf {
 fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
     let mut command = Command::new(program);
     command
-        .args(["--sim", TOPOLOGY, "--sim-delay-ms", "0", "--listen", "127.0.0.1:0"])
+        .args([
+            "--sim",
+            TOPOLOGY,
+            "--sim-delay-ms",
+            "0",
+            "--listen",
+            "127.0.0.1:0",
+        ])
         .args(["--auth", "none", "--store", store, "-v=1"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
@@ -82,7 +91,12 @@ fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
 }
 
 /// Clients that ask again as soon as they are answered, for so long.
-async fn closed(proxy: SocketAddr, clients: u64, time: Duration, numbers: &Arc<AtomicU64>) -> (Vec<Took>, Duration) {
+async fn closed(
+    proxy: SocketAddr,
+    clients: u64,
+    time: Duration,
+    numbers: &Arc<AtomicU64>,
+) -> (Vec<Took>, Duration) {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
@@ -102,7 +116,12 @@ async fn closed(proxy: SocketAddr, clients: u64, time: Duration, numbers: &Arc<A
 }
 
 /// So many pairs a second, each when it is due.
-async fn open(proxy: SocketAddr, rate: u64, time: Duration, numbers: &Arc<AtomicU64>) -> (Vec<Took>, Duration) {
+async fn open(
+    proxy: SocketAddr,
+    rate: u64,
+    time: Duration,
+    numbers: &Arc<AtomicU64>,
+) -> (Vec<Took>, Duration) {
     let idle: Arc<Mutex<Vec<Connection>>> = Arc::default();
     for _ in 0..64 {
         idle.lock().await.push(Connection::open(proxy).await);
@@ -161,9 +180,15 @@ async fn measure(store: &str, proxy: SocketAddr) {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         warm.pair(number, Instant::now()).await;
     }
+    let mut most = 0;
     for clients in [1, 64] {
         let (took, time) = closed(proxy, clients, time, &numbers).await;
         print(store, &format!("closed, {clients} clients"), &took, time);
+        most = took.len() as u64 / time.as_secs().max(1);
+    }
+    if most < rate + rate / 4 {
+        println!("not measured: open loop on {store}: it cannot do {rate} pairs a second");
+        return;
     }
     let (took, time) = open(proxy, rate, time, &numbers).await;
     print(store, &format!("open, {rate} a second"), &took, time);
@@ -177,7 +202,9 @@ fn main() {
     let program = program();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
-    println!("| store | load | pairs a second | create, ms: median / p99 / most | delete, ms: median / p99 / most |");
+    println!(
+        "| store | load | pairs a second | create, ms: median / p99 / most | delete, ms: median / p99 / most |"
+    );
     println!("|---|---|---|---|---|");
     {
         let store = format!("file:{}", directory.path().join("ledger.db").display());
@@ -186,7 +213,10 @@ fn main() {
     }
     let tools = match Tools::find() {
         Ok(tools) => tools,
-        Err(error) => return println!("not measured: ConfigMap: {error}"),
+        Err(error) => {
+            println!("not measured: ConfigMap: {error}");
+            return;
+        }
     };
     let cluster = Cluster::start(
         &tools,

@@ -152,6 +152,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     async fn rounds(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
         let began = Instant::now();
         let options = &self.driver.options;
+        let asked = options.now();
         let mut not_before = began.checked_sub(options.listing_age).unwrap_or(began);
         let mut looked_at_the_dead = false;
         let mut waiting = None;
@@ -167,10 +168,18 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 Admission::Held(entry) => return self.driver.look(entry).await,
                 Admission::Drive(entry) => {
                     let listing = entry.controller.as_ref().and_then(|name| world.listing(name));
-                    let fingerprint = listing.map_or(0, ipu_core::Listing::fingerprint);
+                    // By an older listing the room may have been another's since: that it was refused says nothing
+                    // about what is listed next.
+                    let fingerprint = match listing {
+                        Some(listing) if listing.asked() >= Some(asked) => listing.fingerprint(),
+                        _ => 0,
+                    };
                     match self.driver.make(entry, intent, fingerprint, patience).await? {
                         Made::Answer(answer) => return Ok(answer),
-                        Made::NoRoom => continue,
+                        Made::NoRoom => {
+                            not_before = Instant::now();
+                            continue;
+                        }
                     }
                 }
                 Admission::Leaving(entry) => {

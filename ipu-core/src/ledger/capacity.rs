@@ -11,6 +11,7 @@ use crate::ledger::exclusion::ExclusionTarget;
 use crate::ledger::stats::Tally;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
+use crate::units::Timestamp;
 
 /// The room of one controller, with everything that holds a part of it. The ledger works on a copy ([`fork`](Self::fork))
 /// and places hypothetically what it knows and the controller does not show yet.
@@ -139,6 +140,7 @@ pub struct Listing {
     capacity: Box<dyn Capacity>,
     /// The digests of all ids, combined so that their order does not matter and each can be taken out again.
     ids: u64,
+    asked: Option<Timestamp>,
 }
 
 impl Listing {
@@ -154,7 +156,21 @@ impl Listing {
             partitions,
             capacity,
             ids,
+            asked: None,
         }
+    }
+
+    /// The same listing, with when the controller was asked for it: what became active after that is not missing in it.
+    #[must_use]
+    pub fn asked_at(mut self, asked: Timestamp) -> Self {
+        self.asked = Some(asked);
+        self
+    }
+
+    /// When the controller was asked for it, if that is known.
+    #[must_use]
+    pub const fn asked(&self) -> Option<Timestamp> {
+        self.asked
     }
 
     /// The same listing without the partition `id`, which has gone since.
@@ -168,6 +184,7 @@ impl Listing {
             partitions,
             capacity,
             ids: if gone { self.ids ^ digest(id) } else { self.ids },
+            asked: self.asked,
         }
     }
 

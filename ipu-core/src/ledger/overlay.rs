@@ -105,10 +105,12 @@ pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay
         let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
         for entry in known.into_iter().chain(unknown) {
-            lost_some |= matches!(
-                entry.state,
-                EntryState::Active | EntryState::Orphaned | EntryState::Failed { .. }
-            );
+            lost_some |= match entry.state {
+                // What became active since is not lost, only not seen yet.
+                EntryState::Active => listing.asked().is_none_or(|asked| entry.since < asked),
+                EntryState::Orphaned | EntryState::Failed { .. } => true,
+                _ => false,
+            };
             if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
                 // What the ledger believes of the place is out of date; any place counts then.
                 let _ = room.take(&entry.id, &entry.spec, &[]);

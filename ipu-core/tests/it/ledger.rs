@@ -502,6 +502,36 @@ fn the_controller_is_told_the_places_only_where_room_is_kept_for_somebody_ahead(
 }
 
 #[test]
+fn only_what_was_active_before_the_controller_was_asked_passes_for_lost() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let before = bench.inventory.clone();
+    bench.now = 100;
+    bench.drive(&request("ns", "holder", 4));
+    let placed_by = |asked: Option<u64>| {
+        let listing = Listing::new([], Box::new(Space::new(before.clone())));
+        let listing = match asked {
+            Some(asked) => listing.asked_at(Timestamp::from_millis(asked)),
+            None => listing,
+        };
+        let mut world = bench.world();
+        world.controllers[0].listing = Ok(Arc::new(listing));
+        let wanted = request("ns", "next", 4);
+        let step = bench.state.request(&wanted, &world, &bench.rules, bench.window());
+        match step.unwrap().outcome {
+            Admission::Drive(entry) => entry.placed,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(placed_by(Some(100)), PlacedBy::Controller);
+    assert_eq!(
+        placed_by(Some(101)),
+        PlacedBy::Ledger,
+        "its workers may still use it"
+    );
+    assert_eq!(placed_by(None), PlacedBy::Ledger, "it may be lost");
+}
+
+#[test]
 fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
     let mut bench = Bench::new(&Topology::pod16());
     bench.rules.length_limit = 1;

@@ -12,7 +12,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::{call, listing, locked, unavailable};
-use crate::options::LedgerOptions;
+use crate::options::{Clock, LedgerOptions};
 
 /// What a controller listed, and whether it is being asked.
 #[derive(Default)]
@@ -129,6 +129,7 @@ pub(super) struct Question<C: ?Sized> {
     deadline: Duration,
     hardware_age: Duration,
     topology: Option<Topology>,
+    clock: Clock,
 }
 
 impl<C: VipuController + ?Sized + 'static> Question<C> {
@@ -138,6 +139,7 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
             deadline: options.call_deadline,
             hardware_age: options.hardware_age,
             topology: options.topologies.get(&member.name).cloned(),
+            clock: Arc::clone(&options.clock),
             member,
         }
     }
@@ -156,6 +158,7 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
 
     async fn list(&self, hardware: &mut Option<Hardware>) -> Result<Arc<Listing>, Reason> {
         let name = &self.member.name;
+        let asked = (self.clock)();
         // First, so that a controller that hangs at the list does not pass for one that answers.
         let partitions = self.call(self.member.controller.list_partitions(None)).await;
         let partitions = partitions.map_err(|error| unavailable(name, Some(&error)))?;
@@ -168,7 +171,7 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
             *hardware = Some(Hardware { at: now, known });
         }
         let known = hardware.as_ref().and_then(|hardware| hardware.known.as_ref());
-        Ok(Arc::new(listing(name, partitions, known)))
+        Ok(Arc::new(listing(name, partitions, known).asked_at(asked)))
     }
 
     async fn ask_hardware(

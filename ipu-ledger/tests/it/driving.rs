@@ -166,6 +166,27 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_was_refused_by_an_old_list_is_not_kept_waiting_for_it() {
+    let mut granted = 0;
+    for seed in 0..8 {
+        let bench = Bench::new(&Topology::pod16(), seed);
+        let ledger = bench.ledger();
+        // The controller is asked for its list here, and that is not too old for the next request.
+        ledger.query(&request("a", 4).spec).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Such as IPUs that another's partition had for a moment.
+        bench.controller.inject(CallKind::Create, Fault::Refused);
+        match ledger.ensure(request("a", 4)).await {
+            Ok(Answer::Active(_) | Answer::Pending(Pending::Creating)) => granted += 1,
+            // The fault comes with other words, too.
+            Err(LedgerError::Refused { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(granted > 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_is_durable_while_the_controller_is_down() {
     let bench = bench();
     let ledger = bench.ledger();
