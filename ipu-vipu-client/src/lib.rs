@@ -70,6 +70,8 @@ mod request;
 mod rest;
 mod retry;
 #[cfg(any(feature = "grpc", feature = "rest"))]
+mod secrets;
+#[cfg(any(feature = "grpc", feature = "rest"))]
 mod state;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod tls;
@@ -98,6 +100,8 @@ pub use question::{Answer, Question};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
 pub use retry::{RetryOptions, Retrying};
+#[cfg(any(feature = "grpc", feature = "rest"))]
+pub use secrets::{ControllerSecrets, SecretsError};
 pub use wait::{Removal, Wait, ensure_absent, ensure_present, wait_active};
 
 /// The examples of the README compile and run.

@@ -206,6 +206,43 @@ impl<C: ?Sized> ControllerPool<C> {
         Ok(())
     }
 
+    /// Adds the controller at `endpoint` as one that only gives back what it holds, unless it is known: for one that the
+    /// ledger remembers and no list names.
+    ///
+    /// # Errors
+    ///
+    /// That of `connect`; the pool is then unchanged.
+    pub fn drain<E>(
+        &self,
+        endpoint: &ControllerEndpoint,
+        connect: impl FnOnce(&ControllerEndpoint) -> Result<C, E>,
+    ) -> Result<(), E>
+    where
+        C: Sized,
+    {
+        let mut members = self.write();
+        if members.iter().all(|member| member.name != *endpoint.name()) {
+            let controller = Arc::new(connect(endpoint)?);
+            members.push(Member {
+                name: endpoint.name().clone(),
+                endpoint: Some(endpoint.clone()),
+                controller,
+                health: Health::default(),
+                listing: Listing::Draining,
+            });
+        }
+        Ok(())
+    }
+
+    /// Talks to the controller `name` by way of `controller` from now on, such as with other credentials. Calls that are
+    /// under way go on by the old way; its failures so far are forgotten. Nothing happens if there is no such controller.
+    pub fn reconnect(&self, name: &ControllerName, controller: Arc<C>) {
+        if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
+            member.controller = controller;
+            member.health = Health::default();
+        }
+    }
+
     /// Drops the controller `name` if it is draining; to be called when the ledger has no entry of it any more.
     pub fn forget(&self, name: &ControllerName) {
         self.write()

@@ -132,3 +132,32 @@ fn of_two_controllers_of_one_name_the_first_stays() {
     assert_eq!(pool.get(&name("x")).as_deref(), Some(&1));
     assert_eq!(pool.members().len(), 1);
 }
+
+#[test]
+fn a_controller_that_only_the_ledger_remembers_gives_back_and_is_listed_once_a_list_names_it() {
+    let pool = pool("a");
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("drained as {endpoint}"));
+    for name in ["old:1", "a:8090"] {
+        pool.drain(&name.parse().unwrap(), connect).unwrap();
+    }
+    assert_eq!(
+        (names(pool.members()), names(pool.draining())),
+        (vec!["a:8090".into()], vec!["old:1".into()])
+    );
+    set(&pool, "a,old:1");
+    assert_eq!(names(pool.members()), ["a:8090", "old:1"]);
+    assert_eq!(*pool.get(&name("old:1")).unwrap(), "drained as old:1");
+}
+
+#[tokio::test]
+async fn another_way_to_talk_to_a_controller_begins_with_a_clean_record() {
+    let pool = pool("a");
+    pool.record(&name("a:8090"), &lost());
+    pool.reconnect(&name("a:8090"), Arc::new("anew".into()));
+    pool.reconnect(&name("unknown"), Arc::new("never".into()));
+    let member = pool.member(&name("a:8090")).unwrap();
+    assert_eq!(
+        (member.controller.as_str(), member.health),
+        ("anew", Health::default())
+    );
+}
