@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LinePolicy,
-    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats,
-    Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, Owner,
+    PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Timestamp,
+    UsageRecord, Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -17,6 +17,7 @@ use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
 use crate::feed::LedgerChange;
+use crate::go_on::{Asks, gone, is_recorded, is_recorded_by};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
@@ -79,13 +80,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// [`LedgerError`]. After an error of the store it is not known whether the request was recorded: ask again, or
     /// release.
     pub async fn ensure(&self, request: Request) -> Result<Answer, LedgerError> {
-        self.step(&request, Duration::ZERO).await
+        self.step(&request, Duration::ZERO, Asks::Anew).await
     }
 
     /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
     ///
     /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
-    /// ends that.
+    /// ends that. A release also ends this, with [`Illegal::Moved`]: it asks once, and does not ask again for what was given
+    /// back meanwhile.
     ///
     /// # Errors
     ///
@@ -99,9 +101,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let options = &self.driver.options;
         let mut told: Option<Waiting> = None;
         let mut pause = options.first_poll;
+        let mut asks = Asks::Anew;
         loop {
             let mut freed = self.driver.commit.freed();
-            match self.step(&request, options.patience).await? {
+            let answer = self.step(&request, options.patience, asks).await?;
+            if is_recorded_by(&answer) {
+                asks = Asks::ToGoOn;
+            }
+            match answer {
                 Answer::Active(grant) => return Ok(grant),
                 Answer::Refused(waiting) => {
                     return Err(LedgerError::DoesNotFit {
@@ -136,9 +143,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    async fn step(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
+    pub(crate) async fn step(
+        &self,
+        request: &Request,
+        patience: Duration,
+        asks: Asks,
+    ) -> Result<Answer, LedgerError> {
         let _alone = self.driver.book.lock(&request.id).await;
-        match self.rounds(request, patience).await {
+        match self.rounds(request, patience, asks).await {
             // Another driver, such as a repair, went on with it meanwhile.
             Err(LedgerError::Illegal(Illegal::Moved { state, .. }))
                 if !matches!(state, "gone" | "releasing") =>
@@ -149,7 +161,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    async fn rounds(&self, request: &Request, patience: Duration) -> Result<Answer, LedgerError> {
+    async fn rounds(
+        &self,
+        request: &Request,
+        patience: Duration,
+        mut asks: Asks,
+    ) -> Result<Answer, LedgerError> {
         let began = Instant::now();
         let options = &self.driver.options;
         let asked = options.now();
@@ -163,7 +180,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 not_before = began;
                 world = self.driver.views.world(options, not_before).await;
             }
-            let (admission, intent) = self.admit(request, world.clone()).await?;
+            let (admission, intent) = self.admit(request, world.clone(), asks).await?;
+            if !matches!(admission, Admission::Refused(_)) {
+                // It is recorded. Whoever gives it back from now on comes after this request.
+                asks = Asks::ToGoOn;
+            }
             waiting = Some(match admission {
                 Admission::Held(entry) => return self.driver.look(entry).await,
                 Admission::Drive(entry) => {
@@ -209,11 +230,19 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Takes the request to the ledger. Whether an intent is fresh is seen by comparing with what was recorded before.
-    async fn admit(&self, request: &Request, world: World) -> Result<(Admission, Intent), LedgerError> {
+    async fn admit(
+        &self,
+        request: &Request,
+        world: World,
+        asks: Asks,
+    ) -> Result<(Admission, Intent), LedgerError> {
         let driver = Arc::clone(&self.driver);
         let request = request.clone();
         let decide = move |state: &LedgerState| {
             let options = &driver.options;
+            if asks == Asks::ToGoOn && !is_recorded(state, &request) {
+                return (Err(gone(&request.id)), Vec::new());
+            }
             match state.request(&request, &world, &driver.rules(), options.window()) {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);
@@ -300,7 +329,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .await
     }
 
-    async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
+    pub(crate) async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
     where
         F: FnMut(&LedgerState) -> Result<ipu_core::Step<Release>, Illegal> + Send + 'static,
     {
@@ -537,20 +566,4 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn repair(&self, alive: &dyn Liveness) -> Result<RepairReport, LedgerError> {
         crate::repair::repair(&self.driver, alive).await
     }
-}
-
-/// The request that would continue `entry`: for adapters that keep no record of their own.
-#[must_use]
-pub fn request_of(entry: &Entry) -> Option<Request> {
-    let mut request = Request::named(entry.id.clone(), entry.owner.clone()?, entry.spec.clone());
-    request.instance = entry.instance;
-    request.attempt = entry.attempt;
-    request.priority = entry.priority;
-    request.max_runtime = entry.max_runtime;
-    request.account.clone_from(&entry.account);
-    request.preemptible = entry.preemptible;
-    request.holder.clone_from(&entry.holder);
-    request.pin = entry.pin.clone();
-    request.line = LinePolicy::Wait;
-    Some(request)
 }

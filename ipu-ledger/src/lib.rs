@@ -36,6 +36,7 @@ mod drive;
 mod error;
 mod exclude;
 mod feed;
+mod go_on;
 mod lease;
 mod ledger;
 mod liveness;
@@ -49,8 +50,9 @@ pub use answer::{Answer, Grant, Pending, Released, RepairReport};
 pub use codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
 pub use error::LedgerError;
 pub use feed::LedgerChange;
+pub use go_on::request_of;
 pub use lease::{Lease, LeaseError, LeaseLiveness};
-pub use ledger::{Ledger, request_of};
+pub use ledger::Ledger;
 pub use liveness::Liveness;
 pub use options::{Clock, LedgerOptions};
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,273 @@
+//! The build before, as far as the stored ledger is concerned, and a story of upgrades and downgrades under load. For every
+//! store: the tests of the ledger in a ConfigMap have this file too.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ipu_core::{
+    ControllerName, ExclusionTarget, FormatError, JobKey, Owner, PartitionSpec, Request, Topology,
+};
+use ipu_ledger::{
+    Change, Entry, Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError,
+    Turn, encode,
+};
+use ipu_testkit::FakeController;
+use ipu_vipu_client::ControllerPool;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+/// How many jobs run in all, at most how many at a time, and after how many the build is another one.
+const JOBS: usize = 96;
+const AT_A_TIME: usize = 12;
+const JOBS_OF_A_BUILD: usize = 12;
+
+/// The fields of an entry of format 1. Never add to this: the builds that wrote it are out there.
+const FIELDS: [&str; 21] = [
+    "account",
+    "attempt",
+    "controller",
+    "heldSince",
+    "holder",
+    "id",
+    "instance",
+    "maxRuntimeMillis",
+    "owner",
+    "passedOver",
+    "pin",
+    "placed",
+    "places",
+    "preemptible",
+    "priority",
+    "since",
+    "spec",
+    "state",
+    "ticket",
+    "unsettled",
+    "unsettledReset",
+];
+
+/// The states of format 1 with their fields.
+const STATES: [(&str, &[&str]); 7] = [
+    ("waiting", &["refused"]),
+    ("intent", &["operation", "fence"]),
+    ("active", &[]),
+    ("failed", &["errors"]),
+    ("releasing", &["fence"]),
+    ("orphaned", &[]),
+    ("quarantined", &[]),
+];
+
+/// Any store.
+#[derive(Clone)]
+pub(crate) struct AnyStore(Arc<dyn LedgerStore>);
+
+impl AnyStore {
+    pub(crate) fn new(store: impl LedgerStore) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
+#[async_trait]
+impl LedgerStore for AnyStore {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        self.0.load(newer_than).await
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        self.0.commit(basis, changes).await
+    }
+
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        self.0.turn().await
+    }
+}
+
+/// A store as the build before has it: it reads and writes format 1 and nothing else.
+struct Previous(AnyStore);
+
+#[async_trait]
+impl LedgerStore for Previous {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        let snapshot = self.0.load(newer_than).await?;
+        if let Some(snapshot) = &snapshot {
+            if !snapshot.exclusions.is_empty() {
+                return Err(FormatError::Newer { found: 2 }.into());
+            }
+            snapshot.entries.iter().for_each(check);
+        }
+        Ok(snapshot)
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        for change in changes {
+            match change {
+                Change::Put(entry) => check(entry),
+                Change::Remove(_) => {}
+                other => panic!("the build before does not know {other:?}"),
+            }
+        }
+        self.0.commit(basis, changes).await
+    }
+
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        self.0.turn().await
+    }
+}
+
+/// Panics if the build before would refuse this entry.
+fn check(entry: &Entry) {
+    let stored: Value = serde_json::from_str(&encode(entry)).unwrap();
+    assert_eq!(stored["format"], 1, "{stored}");
+    for field in stored["entry"].as_object().unwrap().keys() {
+        assert!(FIELDS.contains(&field.as_str()), "it knows no field {field}");
+    }
+    let state = stored["entry"]["state"].as_object().unwrap();
+    let known = STATES.iter().find(|(label, _)| state["is"] == *label);
+    let (_, fields) = known.unwrap_or_else(|| panic!("it knows no state {state:?}"));
+    for field in state.keys().filter(|field| *field != "is") {
+        assert!(
+            fields.contains(&field.as_str()),
+            "it knows no field {field} of {state:?}"
+        );
+    }
+}
+
+pub(crate) type AnyLedger = Ledger<FakeController, AnyStore>;
+
+/// Which build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    Previous,
+    This,
+}
+
+fn start(build: Build, controller: &FakeController, topology: &Topology, store: AnyStore) -> AnyLedger {
+    let store = match build {
+        Build::Previous => AnyStore::new(Previous(store)),
+        Build::This => store,
+    };
+    let name = ControllerName::new("pod:8090").unwrap();
+    let mut options = LedgerOptions::default();
+    options.topologies.insert(name.clone(), topology.clone());
+    options.line_poll = Duration::from_millis(50);
+    options.longest_poll = Duration::from_millis(20);
+    // A call of this controller ends with its caller.
+    options.settle = Duration::ZERO;
+    Ledger::new(
+        ControllerPool::single(name, Arc::new(controller.clone())),
+        store,
+        options,
+    )
+}
+
+fn request(number: usize) -> Request {
+    let name = format!("job{number}");
+    let owner = Owner {
+        kind: "Job".into(),
+        job: JobKey::new("default", &name, "uid").unwrap(),
+    };
+    Request::of_instance(owner, 0, PartitionSpec::of_size(4.try_into().unwrap()))
+}
+
+/// Under jobs that come and go, the build is exchanged again and again, each time so that both run for a while, and the
+/// earlier one is dropped in the middle of what it does. `open` opens the store as one more process does.
+pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore) {
+    let topology = Topology::pod64();
+    let controller = FakeController::new(&topology, 1);
+    controller.operation(Duration::from_millis(2));
+    let first = start(Build::Previous, &controller, &topology, open().await);
+    let now = Arc::new(RwLock::new(first));
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut jobs = JoinSet::new();
+    let mut builds = vec![Build::Previous];
+    for number in 0..JOBS {
+        while jobs.len() >= AT_A_TIME {
+            jobs.join_next().await.unwrap().unwrap();
+        }
+        if done.load(Ordering::SeqCst) >= builds.len() * JOBS_OF_A_BUILD {
+            let next = match builds.last() {
+                Some(Build::Previous) => Build::This,
+                _ => Build::Previous,
+            };
+            let next_ledger = start(next, &controller, &topology, open().await);
+            *now.write().unwrap_or_else(PoisonError::into_inner) = next_ledger;
+            builds.push(next);
+        }
+        let job = run(number, Arc::clone(&now), controller.clone(), Arc::clone(&done));
+        jobs.spawn(job);
+    }
+    while let Some(job) = jobs.join_next().await {
+        job.unwrap();
+    }
+    assert!(builds.len() > 4, "{builds:?}");
+    assert_eq!(controller.disturbed(), Vec::<String>::new());
+    assert_eq!(controller.ids(), []);
+    for build in [Build::Previous, Build::This] {
+        let ledger = start(build, &controller, &topology, open().await);
+        assert_eq!(ledger.list().await.unwrap(), [], "{build:?}");
+    }
+}
+
+/// One job: it asks whoever serves just then, for each step.
+async fn run(number: usize, now: Arc<RwLock<AnyLedger>>, controller: FakeController, done: Arc<AtomicUsize>) {
+    let serving = || now.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut request = request(number);
+    serving()
+        .ensure_active(request.clone(), &mut |_| {})
+        .await
+        .unwrap();
+    // Panics if somebody else has it, or had it without a reset.
+    controller.use_it(&request.id);
+    tokio::task::yield_now().await;
+    controller.leave(&request.id);
+    if number.is_multiple_of(3) {
+        request.attempt = 1;
+        serving()
+            .ensure_active(request.clone(), &mut |_| {})
+            .await
+            .unwrap();
+        controller.use_it(&request.id);
+        controller.leave(&request.id);
+    }
+    while let Released::Later { .. } = serving()
+        .release(&request.id, &request.owner, None)
+        .await
+        .unwrap()
+    {}
+    done.fetch_add(1, Ordering::SeqCst);
+}
+
+/// What only this build knows of is refused by the build before, by number and before it writes anything, and it goes on
+/// once that is taken back.
+pub(crate) async fn refuse_what_only_this_build_knows(open: impl AsyncFn() -> AnyStore) {
+    let topology = Topology::pod16();
+    let controller = FakeController::new(&topology, 1);
+    let this = start(Build::This, &controller, &topology, open().await);
+    this.ensure_active(request(1), &mut |_| {}).await.unwrap();
+    let exclusion = ipu_core::Exclusion::new(
+        "fan".parse().unwrap(),
+        "pod:8090".parse().unwrap(),
+        ExclusionTarget::Controller,
+        "admin".parse().unwrap(),
+        "a fan is broken",
+    );
+    this.exclude(exclusion).await.unwrap();
+    let previous = start(Build::Previous, &controller, &topology, open().await);
+    let owner = request(1).owner;
+    let refused = previous.release(&request(1).id, &owner, None).await.unwrap_err();
+    let LedgerError::Store(error) = &refused else {
+        panic!("{refused}")
+    };
+    assert!(
+        matches!(&**error, StoreError::Format(FormatError::Newer { found: 2 })),
+        "{error}"
+    );
+    assert_eq!(controller.ids(), [request(1).id]);
+    this.lift(&"fan".parse().unwrap(), &"admin".parse().unwrap())
+        .await
+        .unwrap();
+    previous.release(&request(1).id, &owner, None).await.unwrap();
+    assert_eq!(controller.ids(), []);
+}
