@@ -11,12 +11,13 @@ use serde_json::json;
 use crate::error::ClusterError;
 use crate::http;
 use crate::pki::Pki;
+use crate::place::Place;
 use crate::process::Server;
 use crate::state::State;
 use crate::tools::{Tool, Tools};
 
 /// How long a server may take to become ready: many times what an idle machine needs, for one that is not.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How often it is asked.
 const POLL: Duration = Duration::from_millis(20);
@@ -57,6 +58,8 @@ pub struct Cluster {
     etcd: Option<Server>,
     apiserver: Option<Server>,
     removed_at_end: bool,
+    /// Given back when this ends.
+    place: Option<Place>,
 }
 
 #[derive(Clone, Copy)]
@@ -96,6 +99,7 @@ impl Cluster {
                 etcd: None,
                 apiserver: None,
                 removed_at_end: false,
+                place: None,
             };
             match cluster.start_etcd().and_then(|()| cluster.start_apiserver()) {
                 Ok(()) => {
@@ -244,6 +248,11 @@ impl Cluster {
         self.removed_at_end = true;
     }
 
+    /// Keeps `place` until this cluster has ended.
+    pub(crate) fn takes(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+
     fn halt(&mut self) {
         self.kill_apiserver();
         if let Some(server) = self.etcd.take() {
@@ -333,6 +342,7 @@ impl Drop for Cluster {
             return;
         }
         self.halt();
+        self.place = None;
         if self.removed_at_end && !std::thread::panicking() {
             // What stays is swept by the next one.
             let _ = fs::remove_dir_all(&self.directory);

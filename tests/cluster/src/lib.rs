@@ -18,6 +18,7 @@ mod cluster;
 mod error;
 mod http;
 mod pki;
+mod place;
 mod process;
 mod state;
 mod testing;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cluster::{Cluster, Durability, Life};
+use crate::place::Place;
 use crate::tools::Tools;
 
 /// The cluster that the tests of this process share; each of them uses names of its own. None, after saying so, if the
@@ -22,7 +23,8 @@ pub fn shared(test: &str) -> Option<&'static Cluster> {
     Some(SHARED.get_or_init(|| start(&tools)))
 }
 
-/// A cluster of the test's own, which it may break. None, after saying so, if the tools are missing on a machine of a
+/// A cluster of the test's own, which it may break. At most two such run at a time in a process, so a test must not ask for
+/// another one while it has two; who asks waits. None, after saying so, if the tools are missing on a machine of a
 /// person.
 ///
 /// # Panics
@@ -30,7 +32,12 @@ pub fn shared(test: &str) -> Option<&'static Cluster> {
 /// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
 #[must_use]
 pub fn private(test: &str) -> Option<Cluster> {
-    tools(test).map(|tools| start(&tools))
+    tools(test).map(|tools| {
+        let place = Place::wait();
+        let mut cluster = start(&tools);
+        cluster.takes(place);
+        cluster
+    })
 }
 
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
