@@ -1,10 +1,10 @@
-//! Whether the IPUJobs that hold partitions are there.
+//! Whether the IPUJobs that hold partitions are there, and what they were granted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{JobKey, Life};
+use ipu_core::{JobKey, Life, Limits, Owner, Request};
 use ipu_ledger::{Entry, Liveness};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::client::{Failure, bounded, connect};
+use crate::crd::{Document, IpuJob, read_manifests};
 
 /// The kind of owner that this asks about.
 const KIND: &str = "IPUJob";
@@ -33,6 +34,10 @@ const LIST_MOST: u32 = 10_000;
 /// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one:
 /// it keeps an IPUJob whose workers are to end first (a finalizer). Everything else is [`Life::Unknown`]: an API server
 /// that does not answer or does not let us look, a cluster without IPUJobs, owners of other kinds.
+///
+/// What IPUJobs were granted follows from their status: where `iPUPartitionCreated` is true, every instance has its partition,
+/// for the attempt `restartCount`. So whoever writes the status sets `iPUPartitionCreated` to false in the same write that
+/// raises `restartCount`, and to true when the partitions were granted for that attempt. A lost ledger is rebuilt from this.
 pub struct IpuJobLiveness {
     client: Client,
     resource: ApiResource,
@@ -86,6 +91,20 @@ impl IpuJobLiveness {
         listed.as_ref().is_some_and(|listed| listed.uids.contains(uid))
     }
 
+    /// All IPUJobs, whole. None if the API server does not say.
+    async fn jobs(&self) -> Vec<DynamicObject> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
+        // Not from the API server's memory: a partition would be adopted for an attempt that is over.
+        let params = ListParams::default().limit(LIST_MOST);
+        match bounded(PATIENCE, api.list(&params)).await {
+            Ok(found) => found.items,
+            Err(failure) => {
+                tracing::debug!(%failure, "what IPUJobs were granted is not known");
+                Vec::new()
+            }
+        }
+    }
+
     async fn life(&self, job: &JobKey) -> Life {
         let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
         if !is_object_name(namespace) || !is_object_name(name) {
@@ -119,6 +138,52 @@ impl Liveness for IpuJobLiveness {
             _ => Life::Unknown,
         }
     }
+
+    async fn claims(&self) -> Vec<Request> {
+        self.jobs().await.into_iter().flat_map(granted).collect()
+    }
+}
+
+/// What the status of an IPUJob says that it was granted.
+fn granted(job: DynamicObject) -> Vec<Request> {
+    let status = &job.data["status"];
+    if status["iPUPartitionCreated"] != true {
+        return Vec::new();
+    }
+    let attempt = status["restartCount"].as_u64().unwrap_or(0);
+    let Ok(attempt) = u32::try_from(attempt) else {
+        return Vec::new();
+    };
+    // Those in a list do not say what they are.
+    let mut whole = serde_json::to_value(&job).unwrap_or_default();
+    whole["apiVersion"] = IpuJob::API_VERSION.into();
+    whole["kind"] = KIND.into();
+    let read = read_manifests(&whole.to_string(), &[]).unwrap_or_default();
+    let Some(Document::IpuJob(manifest)) = read.into_iter().next() else {
+        return Vec::new();
+    };
+    let spec = match manifest.job.to_raw().parse(&Limits::default().for_stored()) {
+        Ok(parsed) => parsed.spec,
+        Err(violations) => {
+            let name = job.metadata.name.unwrap_or_default();
+            tracing::debug!(name, ?violations, "what an IPUJob was granted cannot be told");
+            return Vec::new();
+        }
+    };
+    let owner = Owner {
+        kind: KIND.into(),
+        job: spec.key().clone(),
+    };
+    let request = |instance| {
+        let mut request = Request::of_instance(owner.clone(), instance, spec.partition().clone());
+        request.attempt = attempt;
+        request.priority = spec.priority();
+        request.preemptible = spec.preemptible();
+        request.account = spec.account().map(str::to_owned);
+        request.max_runtime = spec.max_runtime();
+        request
+    };
+    (0..spec.instances()).map(request).collect()
 }
 
 /// Whether the API server says that it knows IPUJobs and that none is called so. Where it does not know IPUJobs at all, its

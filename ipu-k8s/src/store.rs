@@ -21,6 +21,7 @@ mod codec;
 mod content;
 mod pace;
 mod revision;
+mod usage;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,12 +37,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Config};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::{Failure, bounded, connect};
 use content::{Content, Full, Unreadable, annotation};
 use pace::Pace;
 use revision::{At, LAYOUT, WRITE, Words};
+
+pub use usage::UsageOptions;
 
 /// The name of the ConfigMap unless another is chosen, as documented (seed 000 table 6.1).
 const NAME: &str = "ipu-partitions-tracker";
@@ -75,6 +79,8 @@ pub struct ConfigMapOptions {
     /// Up to how many bytes of values are written: 1 MiB unless set, which is what the API server takes at most. New
     /// requests are refused a thirty-second part and the growth of those that wait below that.
     pub most_bytes: usize,
+    /// How much is kept of who held what, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
+    pub usage: UsageOptions,
 }
 
 impl ConfigMapOptions {
@@ -86,12 +92,14 @@ impl ConfigMapOptions {
             name: NAME.into(),
             timeout: PATIENCE,
             most_bytes: MOST_BYTES,
+            usage: UsageOptions::default(),
         }
     }
 }
 
 /// A ledger in a ConfigMap. It is made when it is first looked at, and made again, empty, if somebody deletes it. Whoever
-/// uses it may `get`, `create` and `patch` it.
+/// uses it may `get`, `create` and `patch` it. It is a [`UsageLog`](ipu_ledger::UsageLog) too, in other ConfigMaps, which it
+/// makes when there is something to record.
 pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,
@@ -286,18 +294,28 @@ impl ConfigMapStore {
         }
     }
 
-    /// Sends a JSON patch, once, and answers the metadata of what came of it.
+    /// Sends a JSON patch of the ledger, once, and answers the metadata of what came of it.
     async fn patch(&self, patch: &Value) -> Result<ObjectMeta, Failure> {
-        let (namespace, name) = (&self.options.namespace, &self.options.name);
+        let sent = self.send_patch::<PartialObjectMeta<ConfigMap>>(&self.options.name, patch, METADATA_ONLY);
+        Ok(sent.await?.metadata)
+    }
+
+    /// Sends a JSON patch of the ConfigMap `name`, once, and answers what came of it in the form that is asked for.
+    async fn send_patch<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        patch: &Value,
+        accept: &str,
+    ) -> Result<T, Failure> {
+        let namespace = &self.options.namespace;
         let request = Request::patch(format!(
             "/api/v1/namespaces/{namespace}/configmaps/{name}?fieldManager=ipu-ledger&fieldValidation=Ignore"
         ))
         .header(CONTENT_TYPE, "application/json-patch+json")
-        .header(ACCEPT, METADATA_ONLY)
+        .header(ACCEPT, accept)
         .body(patch.to_string().into_bytes())
         .map_err(|error| Failure::Call(Box::new(kube::Error::HttpError(error))))?;
-        let sent = self.client.request::<PartialObjectMeta<ConfigMap>>(request);
-        Ok(bounded(self.options.timeout, sent).await?.metadata)
+        bounded(self.options.timeout, self.client.request::<T>(request)).await
     }
 
     /// What the ConfigMap holds at `at`; none if it is not there any more.

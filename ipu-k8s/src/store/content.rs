@@ -284,7 +284,7 @@ pub(super) fn annotation(name: &str) -> String {
 }
 
 // Keys have neither '~' nor '/'.
-fn data(key: &str) -> String {
+pub(super) fn data(key: &str) -> String {
     format!("/data/{key}")
 }
 

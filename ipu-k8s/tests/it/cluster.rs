@@ -6,10 +6,15 @@ mod conformance;
 mod disasters;
 mod ledgers;
 mod lists;
+#[path = "../../../ipu-ledger/tests/it/previous.rs"]
+mod previous;
 mod size;
 mod tokens;
+mod upgrading;
+mod usage;
 
 use std::path::Path;
+use std::time::Duration;
 
 use ipu_k8s::kube::Config;
 use ipu_k8s::kube::config::{KubeConfigOptions, Kubeconfig};
@@ -37,5 +42,7 @@ pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
 pub(crate) fn options(name: &str) -> ConfigMapOptions {
     let mut options = ConfigMapOptions::of("default");
     options.name = name.into();
+    // A machine that is busy with other things is not what these tests are about.
+    options.timeout = Duration::from_secs(120);
     options
 }

@@ -27,6 +27,19 @@ spec:
 const JOB: &str =
     "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: mnist, namespace: default}}";
 
+/// Two instances of eight IPUs, which were granted for the fourth attempt.
+const GRANTED: &str = "
+apiVersion: graphcore.ai/v1alpha1
+kind: IPUJob
+metadata: {name: granted, namespace: default}
+spec:
+  jobInstances: 2
+  ipusPerJobInstance: '8'
+  workers: {template: {spec: {containers: [{name: main, image: x, command: [./train.sh]}]}}}
+  unknown: field
+status: {iPUPartitionCreated: true, restartCount: 3}
+";
+
 /// An entry of the IPUJob `name` with this uid.
 fn owned(name: &str, uid: &str) -> Entry {
     let mut entry = entry("any");
@@ -98,6 +111,28 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
         Life::Unknown,
         "forbidden"
     );
+
+    // What was granted follows from the status, and from nothing else.
+    for (text, claimed) in [
+        (GRANTED.replace("Created: true", "Created: false"), 0),
+        (GRANTED.replace("'8'", "'7'"), 0),
+        (GRANTED.to_owned(), 2),
+    ] {
+        apply(&cluster, &text);
+        assert_eq!(alive.claims().await.len(), claimed, "{text}");
+    }
+    let claims = alive.claims().await;
+    let uid_of = |name: &str| {
+        let words = ["get", "ipujob", name, "-o", "jsonpath={.metadata.uid}"];
+        cluster.kubectl(&words).unwrap()
+    };
+    let job = JobKey::new("default", "granted", uid_of("granted")).unwrap();
+    for (instance, claim) in (0..).zip(&claims) {
+        assert_eq!(claim.id, job.partition_id(instance));
+        assert_eq!((claim.attempt, claim.spec.size.get()), (3, 8));
+        assert_eq!((&claim.owner.job, claim.owner.kind.as_str()), (&job, "IPUJob"));
+    }
+    assert!(powerless.claims().await.is_empty());
 
     cluster.kubectl(&["delete", "ipujob", "mnist"]).unwrap();
     assert_eq!(alive.life_of(&owned("mnist", &uid)).await, Life::Dead, "deleted");

@@ -1,0 +1,23 @@
+//! Upgrade and downgrade by one version on a ConfigMap while jobs come and go.
+
+use ipu_test_cluster::shared;
+
+use super::previous::{AnyStore, exchange_builds_under_load, refuse_what_only_this_build_knows};
+use super::store;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn builds_are_exchanged_under_load_and_nothing_is_lost_or_held_twice() {
+    let Some(cluster) = shared("builds_are_exchanged_under_load_and_nothing_is_lost_or_held_twice") else {
+        return;
+    };
+    exchange_builds_under_load(async || AnyStore::new(store(cluster, "exchanged").await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_build_before_refuses_by_number_what_it_does_not_know_and_goes_on_without_it() {
+    let name = "the_build_before_refuses_by_number_what_it_does_not_know_and_goes_on_without_it";
+    let Some(cluster) = shared(name) else {
+        return;
+    };
+    refuse_what_only_this_build_knows(async || AnyStore::new(store(cluster, "refused").await)).await;
+}
