@@ -1,7 +1,8 @@
 //! The shell of HTTP services: one listener for HTTP/1.1 and HTTP/2, TLS, limits, graceful shutdown.
 //!
 //! [`serve`] accepts connections and hands each request to a [`Handle`], with the [`Peer`] who asks among its extensions,
-//! until it is told to stop; then it lets open calls end for a bounded time. [`acceptor`] prepares TLS from PEM files.
+//! until it is told to stop; then it lets open calls end for a bounded time. [`Tls`] is TLS from PEM files, which may change
+//! meanwhile.
 //! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and
 //! between requests, and the time that an answer may wait to be taken.
 
@@ -13,7 +14,7 @@ mod tls;
 
 pub use peer::Peer;
 pub use server::{BoxError, Handle, ServeOptions, serve};
-pub use tls::{ClientCertificates, TlsError, TlsFiles, acceptor};
+pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

@@ -16,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 use crate::opening::Opening;
 use crate::peer::Peer;
 use crate::stall::Stall;
+use crate::tls::Tls;
 
 /// The pause after a failed accept, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ pub trait Handle: Send + Sync + 'static {
 #[non_exhaustive]
 pub struct ServeOptions {
     /// Speak TLS only.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
     /// Most connections at a time; further ones wait to be accepted. The default, 1024, is what a process may have open
     /// on most systems unless told otherwise.
     pub connections: usize,
@@ -106,6 +106,10 @@ pub async fn serve<H: Handle>(
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(options.connections));
     let mut connections = JoinSet::new();
+    let mut reloads = JoinSet::new();
+    if let Some(tls) = options.tls.clone() {
+        reloads.spawn(tls.follow());
+    }
     loop {
         let accepted = async {
             // It is never closed.
@@ -161,7 +165,7 @@ async fn connect<H: Handle>(
     let Some(tls) = &options.tls else {
         return speak(stream, Peer::at(address), handler, options, watcher).await;
     };
-    match tokio::time::timeout(options.handshake, tls.accept(stream)).await {
+    match tokio::time::timeout(options.handshake, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let peer = match certificates.and_then(<[_]>::first) {
@@ -203,7 +207,7 @@ where
 }
 
 /// An error with its sources, for the log.
-struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,7 +1,9 @@
 //! TLS: the server shows its certificate and, if told to, asks clients for one.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
@@ -9,6 +11,9 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use tracing::{error, info};
+
+use crate::server::Chain;
 
 /// Whether clients show certificates. Those that do have to show one of the named issuers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +25,16 @@ pub enum ClientCertificates {
     Welcome(PathBuf),
     /// Who shows none is not connected; the file has the certificates of those who may issue them.
     Required(PathBuf),
+}
+
+impl ClientCertificates {
+    /// The file of the issuers.
+    fn issuers(&self) -> Option<&Path> {
+        match self {
+            Self::NotAsked => None,
+            Self::Welcome(path) | Self::Required(path) => Some(path),
+        }
+    }
 }
 
 /// The PEM files of a server.
@@ -63,14 +78,117 @@ pub enum TlsError {
     },
 }
 
-/// A TLS server of these files that speaks HTTP/2 and HTTP/1.1.
-///
-/// # Errors
-///
-/// [`TlsError`] names the file that cannot be used.
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+/// How often the files are looked at. What mounts them may need most of the minute within which changes are promised.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A TLS server of PEM files, which speaks HTTP/2 and HTTP/1.1. Clones share it. As long as it [serves](crate::serve), it
+/// looks for other content of its files every two seconds: new connections are made with that, open ones go on.
+#[derive(Clone)]
+pub struct Tls(Arc<Inner>);
+
+struct Inner {
+    files: TlsFiles,
+    current: RwLock<Current>,
+}
+
+struct Current {
+    acceptor: TlsAcceptor,
+    content: Content,
+}
+
+/// What was in the files.
+#[derive(PartialEq, Eq)]
+struct Content {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    clients: Option<Vec<u8>>,
+}
+
+impl Content {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let read = |path: &Path| std::fs::read(path).map_err(|error| unreadable(path, pem::Error::Io(error)));
+        Ok(Self {
+            certificate: read(&files.certificate)?,
+            key: read(&files.key)?,
+            clients: files.clients.issuers().map(read).transpose()?,
+        })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.files).finish()
+    }
+}
+
+impl Tls {
+    /// A server of these files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] names the file that cannot be used.
+    pub fn of(files: TlsFiles) -> Result<Self, TlsError> {
+        let content = Content::read(&files)?;
+        let current = Current {
+            acceptor: acceptor(&files, &content)?,
+            content,
+        };
+        Ok(Self(Arc::new(Inner {
+            files,
+            current: RwLock::new(current),
+        })))
+    }
+
+    /// Looks at the files now, and answers whether they have other content, which is then used. That need not be waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] names the file that cannot be used; what was there before stays.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let content = Content::read(&self.0.files)?;
+        let unchanged = |current: &Current| current.content == content;
+        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+        if unchanged(&self.0.current.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(false);
+        }
+        let acceptor = acceptor(&self.0.files, &content)?;
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Current { acceptor, content };
+        Ok(true)
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.acceptor.clone()
+    }
+
+    /// Looks at the files again and again.
+    pub(crate) async fn follow(self) {
+        let mut told = String::new();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let tls = self.clone();
+            let error = match tokio::task::spawn_blocking(move || tls.reload()).await {
+                Ok(Ok(false)) => continue,
+                Ok(Ok(true)) => {
+                    info!(certificate = %self.0.files.certificate.display(), "certificates were changed and are used");
+                    told.clear();
+                    continue;
+                }
+                Ok(Err(error)) => Chain(&error).to_string(),
+                Err(error) => error.to_string(),
+            };
+            // Certificate and key may be seen in the middle of their exchange: then the next look finds both.
+            if error != told {
+                error!(error, "changed certificates are not used; those before stay");
+                told = error;
+            }
+        }
+    }
+}
+
+fn acceptor(files: &TlsFiles, content: &Content) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| unreadable(&files.key, source))?;
+    let key = PrivateKeyDer::from_pem_slice(&content.key).map_err(|source| unreadable(&files.key, source))?;
     let certificate = |source| TlsError::Certificate {
         path: files.certificate.clone(),
         source,
@@ -78,38 +196,36 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(certificate)?;
-    let builder = match verifier(&files.clients)? {
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
-        None => builder.with_no_client_auth(),
+    let builder = match (&files.clients, &content.clients) {
+        (ClientCertificates::NotAsked, _) | (_, None) => builder.with_no_client_auth(),
+        (clients, Some(issuers)) => builder.with_client_cert_verifier(verifier(clients, issuers)?),
     };
     let mut config = builder
-        .with_single_cert(certificates(&files.certificate)?, key)
+        .with_single_cert(certificates(&files.certificate, &content.certificate)?, key)
         .map_err(certificate)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn verifier(clients: &ClientCertificates) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    let (ClientCertificates::Welcome(path) | ClientCertificates::Required(path)) = clients else {
-        return Ok(None);
-    };
+/// Asks for certificates of these issuers.
+fn verifier(clients: &ClientCertificates, issuers: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let path = clients.issuers().unwrap_or(Path::new(""));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(path)?);
+    roots.add_parsable_certificates(certificates(path, issuers)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if matches!(clients, ClientCertificates::Welcome(_)) {
         builder = builder.allow_unauthenticated();
     }
-    let unusable = |source| TlsError::ClientCa {
-        path: path.clone(),
+    builder.build().map_err(|source| TlsError::ClientCa {
+        path: path.to_owned(),
         source,
-    };
-    builder.build().map(Some).map_err(unusable)
+    })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
+fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_slice_iter(content)
+        .collect::<Result<_, _>>()
         .map_err(|source| unreadable(path, source))
 }
 

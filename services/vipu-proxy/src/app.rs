@@ -11,6 +11,7 @@ use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::connector::Connector;
 use crate::consumption::Consumption;
 use crate::events::Feed;
 use crate::health::Health;
@@ -44,6 +45,7 @@ pub(crate) struct App {
     pub(crate) feed: Arc<Feed>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
+    pub(crate) connector: Connector,
     /// Tells everything to stop.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -69,14 +71,15 @@ impl Drop for Driven {
 }
 
 impl App {
-    pub(crate) fn new(ledger: ProxyLedger, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(ledger: ProxyLedger, connector: Connector) -> Arc<Self> {
         let feed = Feed::of(ledger.changes(), now().as_millis());
         let consumption = Consumption::of(ledger.changes(), ledger.now());
         Arc::new(Self {
             ledger,
             feed,
-            metrics,
             consumption,
+            metrics: Arc::clone(&connector.metrics),
+            connector,
             work: Notify::new(),
             compare: Notify::new(),
             driven: Mutex::default(),
@@ -93,7 +96,7 @@ impl App {
     /// Makes this text the list of controllers; those that are taken off it are drained.
     pub(crate) fn replace_controllers(&self, text: &str) -> Result<(), String> {
         let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
-        let connect = |endpoint: &ControllerEndpoint| crate::measured::connect(endpoint, &self.metrics);
+        let connect = |endpoint: &ControllerEndpoint| self.connector.connect(endpoint);
         let replaced = self.ledger.pool().replace(&endpoints, connect);
         // What a new one has may be known to the ledger or not.
         self.compare.notify_one();
@@ -122,7 +125,8 @@ impl App {
         request: Request,
         wait: Duration,
     ) -> Result<PartitionDocument, Problem> {
-        let (app, id, line) = (Arc::clone(self), request.id.clone(), request.line);
+        let (app, id) = (Arc::clone(self), request.id.clone());
+        let (line, attempt) = (request.line, request.attempt);
         // A task of its own: a client that goes away must not leave the work half done.
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&request.id);
@@ -147,7 +151,7 @@ impl App {
         let answer = match tokio::time::timeout(patience, &mut work).await {
             Ok(answer) => answer,
             // Recorded, and its controller takes its time.
-            Err(_) if self.ledger.get(&id).await?.is_some() => Ok(Ok(None)),
+            Err(_) if self.has(&id, attempt).await? => Ok(Ok(None)),
             Err(_) => work.await,
         };
         match answer.map_err(|_| broken())?? {
@@ -249,13 +253,18 @@ impl App {
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&released);
             let until = Instant::now() + wait;
-            loop {
-                let done = app.ledger.release(&released, &owner, attempt).await?;
-                if !matches!(done, Released::Later { .. }) || Instant::now() >= until {
-                    return Ok::<_, LedgerError>(done);
-                }
+            let mut done = app.ledger.release(&released, &owner, attempt).await?;
+            while matches!(done, Released::Later { .. }) && Instant::now() < until {
                 tokio::time::sleep(LOOK_AGAIN).await;
+                // Whoever asks for it again meanwhile does not want that to be given back.
+                match app.ledger.get(&released).await? {
+                    Some(entry) if matches!(entry.state, EntryState::Releasing { .. }) => {
+                        app.ledger.go_on(&entry).await?;
+                    }
+                    _ => done = Released::Gone,
+                }
             }
+            Ok::<_, LedgerError>(done)
         });
         let answer = match tokio::time::timeout(wait.max(AT_ONCE), &mut work).await {
             Ok(answer) => answer.map_err(|_| broken())??,
@@ -293,6 +302,12 @@ impl App {
         }
         self.health.check_ready()?;
         Ok(self.ledger.refresh().await?)
+    }
+
+    /// Whether `id` is recorded for `attempt`, or a later one.
+    async fn has(&self, id: &PartitionId, attempt: u32) -> Result<bool, Problem> {
+        let entry = self.ledger.get(id).await?;
+        Ok(entry.is_some_and(|entry| entry.attempt >= attempt))
     }
 
     async fn is_releasing(&self, id: &PartitionId) -> Result<bool, Problem> {

@@ -1,17 +1,17 @@
 //! The controllers as the API shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipu_core::{ControllerName, IpuCount, PartitionSpec, Reason, Room};
 use ipu_proxy_client::{ControllerList, ControllerStatus};
-use ipu_vipu_client::{Listing, Member};
+use ipu_vipu_client::{ControllerEndpoint, Listing, Member};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::app::{AnyController, App};
 use crate::partition::controller;
-use crate::problem::Problem;
+use crate::problem::{Problem, chain};
 
 /// How long a controller may take to tell its version: whoever looks at a list of controllers does not wait for one.
 const VERSION: Duration = Duration::from_secs(2);
@@ -48,6 +48,26 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
         status
     };
     Ok(ControllerList::new(members.into_iter().map(status).collect()))
+}
+
+/// Drains the controllers that the ledger remembers and no list names: they were taken off it while no proxy ran, or before
+/// this one was started.
+pub(crate) async fn remember(app: &App) {
+    // Without an answer nothing can be done of what this is for either.
+    let entries = app.ledger.list().await.unwrap_or_default();
+    let pool = app.ledger.pool();
+    let held: BTreeSet<ControllerName> = entries.into_iter().filter_map(|entry| entry.controller).collect();
+    for name in held.into_iter().filter(|name| pool.get(name).is_none()) {
+        let connect = |endpoint: &ControllerEndpoint| app.connector.connect(endpoint);
+        let drained = match name.as_str().parse::<ControllerEndpoint>() {
+            Ok(endpoint) => pool.drain(&endpoint, connect).map_err(|error| chain(&error)),
+            Err(error) => Err(chain(&error)),
+        };
+        match drained {
+            Ok(()) => tracing::info!(controller = %name, "it is on no list, and is drained"),
+            Err(error) => tracing::warn!(controller = %name, error, "cannot give back what it has"),
+        }
+    }
 }
 
 /// The versions of those who are well, all asked at the same time.

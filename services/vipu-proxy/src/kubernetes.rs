@@ -12,7 +12,7 @@ use ipu_k8s::controllers::{ControllersOptions, ControllersText, ControllersWatch
 use ipu_k8s::kube::Config;
 use ipu_k8s::liveness::IpuJobLiveness;
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
-use ipu_ledger::{Liveness, StoreError};
+use ipu_ledger::{LedgerStore, Liveness, StoreError, UsageLog};
 
 use crate::app::App;
 use crate::auth::{AuthError, Authenticator, Credentials, Identity};
@@ -41,12 +41,17 @@ impl Cluster {
         })
     }
 
-    pub(crate) fn store(&self) -> Result<AnyStore, StoreError> {
+    /// The ledger, which is the log of what was used too.
+    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>), StoreError> {
         let mut options = ConfigMapOptions::of(&self.namespace);
         if let Some(name) = &self.choice.tracker {
             options.name.clone_from(name);
         }
-        Ok(AnyStore::new(ConfigMapStore::new(self.config.clone(), options)?))
+        let store = Arc::new(ConfigMapStore::new(self.config.clone(), options)?);
+        Ok((
+            AnyStore::shared(Arc::clone(&store) as Arc<dyn LedgerStore>),
+            store,
+        ))
     }
 
     pub(crate) fn authenticator(&self) -> Result<Arc<dyn Authenticator>, String> {

@@ -13,6 +13,7 @@
 
 mod app;
 mod auth;
+mod connector;
 mod consumption;
 mod controllers;
 mod events;

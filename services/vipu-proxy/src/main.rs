@@ -106,6 +106,7 @@ fn filter(verbosity: u8) -> Targets {
         [
             "vipu_proxy",
             "ipu_serve",
+            "ipu_k8s",
             "ipu_ledger",
             "ipu_vipu_client",
             "vipu_sim",

@@ -17,10 +17,11 @@ use crate::metrics::Metrics;
 /// The controller at `endpoint`, whose calls are booked under its name.
 pub(crate) fn connect(
     endpoint: &ControllerEndpoint,
+    options: &ConnectOptions,
     metrics: &Arc<Metrics>,
 ) -> Result<AnyController, ConnectError> {
     Ok(Arc::new(Measured {
-        controller: GrpcController::connect(endpoint, &ConnectOptions::default())?,
+        controller: GrpcController::connect(endpoint, options)?,
         name: endpoint.name().clone(),
         metrics: Arc::clone(metrics),
     }))

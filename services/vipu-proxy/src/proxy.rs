@@ -18,9 +18,9 @@ use vipu_sim::Simulator;
 
 use crate::app::{App, ProxyLedger};
 use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
+use crate::connector::{Connector, follow_secrets};
 use crate::front::{Front, Guard, Patience};
 use crate::kubernetes::{self, Cluster};
-use crate::measured::connect;
 use crate::metrics::Metrics;
 use crate::settings::{Config, Hardware, Reading, StoreChoice, quotas, read_settings};
 use crate::store::AnyStore;
@@ -121,7 +121,9 @@ impl Proxy {
                 let cluster = cluster
                     .as_ref()
                     .ok_or_else(|| StartError::Kubernetes(String::new()))?;
-                cluster.store().map_err(StartError::Store)?
+                let (store, usage) = cluster.store().map_err(StartError::Store)?;
+                options.usage = Some(usage);
+                store
             }
             StoreChoice::Memory => {
                 options.usage = Some(Arc::new(MemoryUsageLog::new()));
@@ -161,7 +163,8 @@ impl Proxy {
                 vec![address]
             }
         };
-        let pool = ControllerPool::connect(&endpoints, |endpoint| connect(endpoint, &metrics))
+        let connector = Connector::new(metrics, config.secrets.clone());
+        let pool = ControllerPool::connect(&endpoints, |endpoint| connector.connect(endpoint))
             .map_err(StartError::Connect)?;
         let clock = Arc::clone(&options.clock);
         let ledger = Ledger::new(pool, store, options);
@@ -178,7 +181,7 @@ impl Proxy {
         if let Some(path) = &config.file {
             files.push((path.clone(), read(path)?, Follows::Quotas));
         }
-        let app = App::new(ledger, metrics);
+        let app = App::new(ledger, connector);
         let guard = guard(&config, tokens, cluster.as_ref())?;
         let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
         let mut workers = Vec::new();
@@ -196,6 +199,7 @@ impl Proxy {
         let repair = worker::keep_repaired(Arc::clone(&app), alive, config.repair_interval);
         workers.push(tokio::spawn(repair));
         workers.push(tokio::spawn(worker::go_on(Arc::clone(&app))));
+        workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
         let mut proxy = Self::serve(&config, app, guard).await?;
         proxy.workers = workers;
         proxy.simulator = simulator;
@@ -208,7 +212,7 @@ impl Proxy {
         serve.stall = config.write_timeout;
         serve.connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
         if let Some(files) = &config.tls {
-            serve.tls = Some(ipu_serve::acceptor(files).map_err(StartError::Tls)?);
+            serve.tls = Some(ipu_serve::Tls::of(files.clone()).map_err(StartError::Tls)?);
         }
         let address = config.listen;
         let listen = |source| StartError::Listen { address, source };
@@ -260,7 +264,7 @@ impl Proxy {
 /// not at all. What is not done by the end of a request is gone on with by nobody.
 #[must_use]
 pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Front {
-    let app = App::new(ledger, Arc::default());
+    let app = App::new(ledger, Connector::new(Arc::default(), None));
     // Nothing is left over that a first repair would find.
     app.health.repaired();
     Front::new(

@@ -52,6 +52,10 @@ pub struct Settings {
     /// Or watch it in this ConfigMap, under the key controllers.yaml.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS_CONFIGMAP", value_name = "NAME")]
     pub controllers_configmap: Option<String>,
+    /// Certificates and keys for the controllers: a directory with a folder HOST_PORT for each, or `default`; a change of them
+    /// is applied within seconds.
+    #[arg(long, env = "VIPU_PROXY_CONTROLLERS_SECRETS", value_name = "DIRECTORY")]
+    pub controllers_secrets: Option<PathBuf>,
     /// The namespace of the ConfigMaps [default: the one that the proxy runs in].
     #[arg(long, env = "PROXY_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
@@ -235,6 +239,8 @@ pub struct Config {
     pub(crate) kubernetes: Option<KubernetesChoice>,
     /// Whether it is asked who asks.
     pub(crate) asks: bool,
+    /// Where the secrets of the controllers are.
+    pub(crate) secrets: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) reading: Reading,
@@ -275,6 +281,7 @@ impl Settings {
             controllers: self.controllers.or(others.controllers),
             controllers_file: self.controllers_file.or(others.controllers_file),
             controllers_configmap: self.controllers_configmap.or(others.controllers_configmap),
+            controllers_secrets: self.controllers_secrets.or(others.controllers_secrets),
             namespace: self.namespace.or(others.namespace),
             tracker: self.tracker.or(others.tracker),
             audience: self.audience.or(others.audience),
@@ -354,6 +361,7 @@ impl Settings {
             reading: self.reading.unwrap_or(Reading::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             quotas: quotas(&self.quotas)?,
+            secrets: self.controllers_secrets,
             token_file: self.token_file,
             file: None,
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipu_ledger::{Liveness, StoreError};
+use ipu_ledger::{Liveness, StoreError, UsageLog};
 
 use crate::app::App;
 use crate::auth::Authenticator;
@@ -17,7 +17,7 @@ impl Cluster {
         Err("this build has no Kubernetes in it".to_owned())
     }
 
-    pub(crate) fn store(&self) -> Result<AnyStore, StoreError> {
+    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>), StoreError> {
         match *self {}
     }
 

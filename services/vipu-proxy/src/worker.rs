@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Verdict};
-use ipu_ledger::{Liveness, request_of};
+use ipu_ledger::Liveness;
 use tokio::task::JoinSet;
 
 use crate::app::App;
@@ -55,6 +55,7 @@ pub(crate) async fn keep_repaired(app: Arc<App>, alive: Arc<dyn Liveness>, inter
     let mut stopping = app.stopping();
     loop {
         app.health.beat("repair", interval);
+        crate::controllers::remember(&app).await;
         let pause = match app.ledger.repair(&*alive).await {
             Ok(report) => {
                 app.health.repaired();
@@ -145,17 +146,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
 
 async fn go_on_with(app: &App, entry: Entry) {
     let id = entry.id.clone();
-    let done = match (&entry.state, request_of(&entry)) {
-        (EntryState::Releasing { .. }, Some(request)) => app
-            .ledger
-            .release(&id, &request.owner, Some(entry.attempt))
-            .await
-            .map(drop),
-        (_, Some(request)) => app.ledger.ensure(request).await.map(drop),
-        // What nobody owns is finished by repair.
-        _ => Ok(()),
-    };
-    if let Err(error) = done {
+    if let Err(error) = app.ledger.go_on(&entry).await {
         tracing::info!(%id, %error, "later");
     }
 }

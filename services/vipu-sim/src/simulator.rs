@@ -142,7 +142,7 @@ impl SimulatorBuilder {
         let users = match self.secure {
             None => None,
             Some((files, users)) => {
-                options.tls = Some(ipu_serve::acceptor(&files).map_err(StartError::Tls)?);
+                options.tls = Some(ipu_serve::Tls::of(files).map_err(StartError::Tls)?);
                 Some(users)
             }
         };

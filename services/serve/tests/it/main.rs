@@ -1,4 +1,5 @@
 //! The shell over real connections.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod certificates;
 mod connections;

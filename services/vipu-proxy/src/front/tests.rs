@@ -36,7 +36,7 @@ fn started(controller: &FakeController) -> (Arc<App>, Arc<Front>) {
 }
 
 fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
-    let app = App::new(ledger, Arc::default());
+    let app = App::new(ledger, crate::connector::Connector::new(Arc::default(), None));
     let patience = Patience {
         read: Duration::from_secs(30),
         write: Duration::from_secs(300),

@@ -7,11 +7,14 @@ mod crash;
 mod events;
 mod failing;
 mod guarded;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod looking;
 mod metrics;
 mod openapi;
 mod partitions;
 mod refusals;
+mod secrets;
 mod server;
 mod support;
 mod usage;

@@ -1,0 +1,193 @@
+//! Certificates that are exchanged while the server runs.
+
+use std::convert::Infallible;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use ipu_serve::{ClientCertificates, Handle, Peer, ServeOptions, Tls, TlsError, TlsFiles, serve};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+/// Answers the names in the certificate of who asks.
+struct Names;
+
+impl Handle for Names {
+    type Body = Full<Bytes>;
+    type Error = Infallible;
+
+    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let peer = request.extensions().get::<Peer>().unwrap();
+        Ok(Response::new(Full::from(peer.names().join(","))))
+    }
+}
+
+/// Who issues certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn issue(&self, name: &str) -> Identity {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        Identity {
+            certificate: params.signed_by(&key, &self.0).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+}
+
+fn write(directory: &Path, server: &Identity, clients: &Authority) {
+    for (name, text) in [
+        ("tls.crt", &server.certificate),
+        ("tls.key", &server.key),
+        ("ca.crt", &clients.pem()),
+    ] {
+        fs::write(directory.join(name), text).unwrap();
+    }
+}
+
+fn files(directory: &Path) -> TlsFiles {
+    TlsFiles {
+        certificate: directory.join("tls.crt"),
+        key: directory.join("tls.key"),
+        clients: ClientCertificates::Required(directory.join("ca.crt")),
+    }
+}
+
+async fn start(tls: Tls) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut options = ServeOptions::default();
+    options.tls = Some(tls);
+    tokio::spawn(async move {
+        let (_serving, stop) = tokio::sync::watch::channel(());
+        serve(listener, Arc::new(Names), options, stop).await;
+    });
+    address
+}
+
+/// What the server answers to a client with this certificate that trusts this authority; none if they do not come together.
+async fn ask(address: SocketAddr, trusted: &Authority, client: &Identity) -> Option<String> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap())
+        .unwrap();
+    let certificate = CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate], key)
+        .unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut stream = connector
+        .connect("localhost".try_into().unwrap(), stream)
+        .await
+        .ok()?;
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    text.rsplit_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
+#[tokio::test]
+async fn certificate_and_issuers_of_clients_are_exchanged_under_a_running_server() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::new(), Authority::new());
+    write(scratch.path(), &old.issue("localhost"), &old);
+    let tls = Tls::of(files(scratch.path())).unwrap();
+    let address = start(tls.clone()).await;
+    let (old_client, new_client) = (old.issue("old"), new.issue("new"));
+    assert!(ask(address, &old, &old_client).await.unwrap().contains("old"));
+    assert_eq!(ask(address, &old, &new_client).await, None);
+    assert!(!tls.reload().unwrap(), "nothing has changed");
+
+    write(scratch.path(), &new.issue("localhost"), &new);
+    assert!(tls.reload().unwrap());
+    assert!(ask(address, &new, &new_client).await.unwrap().contains("new"));
+    assert_eq!(
+        ask(address, &old, &old_client).await,
+        None,
+        "the old certificate is gone"
+    );
+    assert_eq!(
+        ask(address, &new, &old_client).await,
+        None,
+        "its issuer is trusted no more"
+    );
+}
+
+#[tokio::test]
+async fn files_that_do_not_fit_together_change_nothing_and_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::new(), Authority::new());
+    write(scratch.path(), &old.issue("localhost"), &old);
+    let tls = Tls::of(files(scratch.path())).unwrap();
+    let address = start(tls.clone()).await;
+    let client = old.issue("client");
+    let other = new.issue("localhost");
+    // In the middle of an exchange.
+    fs::write(scratch.path().join("tls.crt"), &other.certificate).unwrap();
+    let error = tls.reload().unwrap_err();
+    assert!(
+        matches!(&error, TlsError::Certificate { path, .. } if path.ends_with("tls.crt")),
+        "{error}"
+    );
+    assert!(ask(address, &old, &client).await.is_some());
+    fs::write(scratch.path().join("tls.key"), &other.key).unwrap();
+    assert!(tls.reload().unwrap());
+    assert!(ask(address, &new, &client).await.is_some());
+
+    fs::remove_file(scratch.path().join("ca.crt")).unwrap();
+    let error = tls.reload().unwrap_err();
+    assert!(
+        matches!(&error, TlsError::Read { path, .. } if path.ends_with("ca.crt")),
+        "{error}"
+    );
+    assert!(ask(address, &new, &client).await.is_some());
+}
+
+#[tokio::test]
+async fn a_server_notices_by_itself_that_its_certificate_was_exchanged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::new(), Authority::new());
+    write(scratch.path(), &old.issue("localhost"), &old);
+    let address = start(Tls::of(files(scratch.path())).unwrap()).await;
+    let client = old.issue("client");
+    assert!(ask(address, &old, &client).await.is_some());
+    write(scratch.path(), &new.issue("localhost"), &old);
+    while ask(address, &new, &client).await.is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,140 @@
+//! Controllers that want certificates and keys, which lie in a folder for each and may change.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ipu_core::Topology;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::Value;
+use vipu_proxy::{Proxy, Settings};
+use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
+
+use crate::binary::http;
+use crate::support::wanted;
+
+/// The secrets of one controller: on its side `server/`, on ours the folder `ours`.
+fn write(server: &Path, ours: &Path, user: &str, key: &str) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    for (folder, name) in [(server, "127.0.0.1"), (ours, "proxy")] {
+        fs::create_dir_all(folder).unwrap();
+        let pair = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&pair, &authority).unwrap().pem();
+        for (file, text) in [
+            ("ca.crt", authority.pem()),
+            ("tls.key", pair.serialize_pem()),
+            ("tls.crt", certificate),
+        ] {
+            fs::write(folder.join(file), text).unwrap();
+        }
+    }
+    fs::write(ours.join("user-id"), user).unwrap();
+    fs::write(ours.join("access-key"), format!("{key}\n")).unwrap();
+}
+
+async fn secured(address: SocketAddr, server: &Path, user: &str, key: &str) -> Simulator {
+    let files = TlsFiles {
+        certificate: server.join("tls.crt"),
+        key: server.join("tls.key"),
+        clients: ClientCertificates::Required(server.join("ca.crt")),
+    };
+    Simulator::builder(Topology::pod16())
+        .listen(address)
+        .secure(files, BTreeMap::from([(user.to_owned(), key.to_owned())]))
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn proxy(controllers: &str, secrets: &Path) -> Proxy {
+    let mut settings = Settings::default();
+    settings.controllers = Some(controllers.to_owned());
+    settings.controllers_secrets = Some(secrets.to_owned());
+    settings.store = Some("memory".to_owned());
+    settings.listen = Some("127.0.0.1:0".parse().unwrap());
+    Proxy::start(settings.check().unwrap()).await.unwrap()
+}
+
+/// Asks for the partition `id` until it is there.
+async fn until_active(proxy: &Proxy, id: &str) {
+    let url = format!("http://{}/v1/partitions/{id}?wait=5s", proxy.addr());
+    loop {
+        let answer = http().put(&url).json(&wanted(id, 4)).send().await.unwrap();
+        if answer.status() == http::StatusCode::OK {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn controllers(proxy: &Proxy) -> Vec<Value> {
+    let url = format!("http://{}/v1/controllers", proxy.addr());
+    let document: Value = http().get(url).send().await.unwrap().json().await.unwrap();
+    document["controllers"].as_array().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secured_controller_is_used_with_what_its_folder_has_also_when_that_changes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = scratch.path().join("server");
+    let listening = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listening.local_addr().unwrap();
+    drop(listening);
+    let secrets = scratch.path().join("secrets");
+    let ours = secrets.join(format!("127.0.0.1_{}", address.port()));
+    write(&server, &ours, "alice", "wonder_land");
+    let simulator = secured(address, &server, "alice", "wonder_land").await;
+    let proxy = proxy(&address.to_string(), &secrets).await;
+    until_active(&proxy, "first").await;
+
+    // Another authority, another user: the controller first, and nothing works until ours follow.
+    simulator.shutdown().await;
+    let elsewhere = scratch.path().join("elsewhere");
+    write(&server, &elsewhere, "bob", "looking_glass");
+    let _simulator = secured(address, &server, "bob", "looking_glass").await;
+    for file in fs::read_dir(&elsewhere).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), ours.join(file.file_name())).unwrap();
+    }
+    until_active(&proxy, "second").await;
+
+    // What cannot be used changes nothing.
+    fs::write(ours.join("tls.key"), "no key").unwrap();
+    until_active(&proxy, "third").await;
+    proxy.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_that_cannot_be_used_are_told_and_keep_nobody_else_from_his_controller() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (broken, well) = (
+        Simulator::builder(Topology::pod16()).start().await.unwrap(),
+        Simulator::builder(Topology::pod16()).start().await.unwrap(),
+    );
+    let folder = scratch.path().join(format!("127.0.0.1_{}", broken.addr().port()));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("access-key"), "HUSH").unwrap();
+    let list = format!("{},{}", broken.addr(), well.addr());
+    let proxy = proxy(&list, scratch.path()).await;
+    until_active(&proxy, "one").await;
+    assert_eq!(well.state().unwrap().partitions.len(), 1);
+    let shown = controllers(&proxy).await;
+    assert_eq!(shown[0]["available"], false, "{shown:?}");
+    let error = shown[0]["error"].as_str().unwrap();
+    assert!(
+        error.contains("access-key: ") && error.contains("user-id is missing"),
+        "{error}"
+    );
+    assert!(!error.contains("HUSH"), "{error}");
+
+    fs::remove_file(folder.join("access-key")).unwrap();
+    while controllers(&proxy).await[0]["available"] == Value::Bool(false) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    proxy.shutdown().await;
+}
