@@ -357,6 +357,7 @@ enum Held {
 
 /// The owner that the ledger knows, with the uid that the caller says.
 async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Held, Problem> {
+    let uid = uid.map(|uid| crate::partition::named("uid", uid)).transpose()?;
     let Some(entry) = app.ledger.get(id).await? else {
         return Ok(Held::Nothing);
     };
@@ -364,7 +365,7 @@ async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<He
         return Ok(Held::Found);
     };
     if let Some(uid) = uid {
-        owner.job.uid = crate::partition::named("uid", uid)?;
+        owner.job.uid = uid;
     }
     Ok(Held::By(owner))
 }

@@ -112,9 +112,40 @@ async fn what_is_no_request_of_the_api_is_told_so() {
         call("PATCH", "/v1/partitions/p", "").await,
         is(405, "MethodNotAllowed")
     );
+    // Also where there is nothing to be given back.
+    assert_eq!(
+        call("DELETE", "/v1/partitions/p?uid=%C3%97", "").await,
+        is(422, "InvalidValue")
+    );
     let large = format!("{{\"account\": {:?}}}", "x".repeat(64 * 1024));
     assert_eq!(
         call("PUT", "/v1/partitions/p", &large).await,
         is(413, "BodyTooLarge")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_finds_the_line_full_is_told_so_and_nobody_who_is_in_it() {
+    let bench = Bench::with_a_short_line();
+    bench.put("all", "all", 32).await;
+    let body = wanted("waits", 4).to_string();
+    let (status, waits) = bench.call("PUT", "/v1/partitions/waits", &body).await;
+    assert_eq!(
+        (status, &waits["state"]),
+        (StatusCode::ACCEPTED, &json!("waiting")),
+        "{waits}"
+    );
+    let late = wanted("late", 4).to_string();
+    let (status, problem) = bench.call("PUT", "/v1/partitions/late", &late).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("LineFull")),
+        "{problem}"
+    );
+    assert!(problem["detail"].as_str().unwrap().contains('1'), "{problem}");
+    // Asking again, and giving back, are no new requests.
+    let (status, _) = bench.call("PUT", "/v1/partitions/waits", &body).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    let (status, _) = bench.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
+    assert_eq!(status, StatusCode::OK);
 }

@@ -27,7 +27,12 @@ impl Bench {
     /// The same, and a second controller `other:8090` of four machines behind it in the list.
     pub(crate) fn two() -> Self {
         let other: AnyController = Arc::new(FakeController::new(&Topology::pod16(), 2));
-        Self::of("1x8", None, vec![("other:8090", other)])
+        Self::of("1x8", None, vec![("other:8090", other)], |_| {})
+    }
+
+    /// The same, of which only one may wait.
+    pub(crate) fn with_a_short_line() -> Self {
+        Self::of("1x8", None, Vec::new(), |options| options.line.length_limit = 1)
     }
 
     pub(crate) fn guarded_by(authenticator: impl Authenticator + 'static) -> Self {
@@ -35,13 +40,14 @@ impl Bench {
     }
 
     fn made(topology: &str, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
-        Self::of(topology, authenticator, Vec::new())
+        Self::of(topology, authenticator, Vec::new(), |_| {})
     }
 
     fn of(
         topology: &str,
         authenticator: Option<Arc<dyn Authenticator>>,
         others: Vec<(&str, AnyController)>,
+        change: impl FnOnce(&mut LedgerOptions),
     ) -> Self {
         let topology: Topology = topology.parse().unwrap();
         let controller = FakeController::new(&topology, 1);
@@ -54,6 +60,7 @@ impl Bench {
         let began = Instant::now();
         options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
         options.usage = Some(Arc::new(MemoryUsageLog::new()));
+        change(&mut options);
         let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
         Self {
             front: vipu_proxy::in_process(ledger, authenticator),
