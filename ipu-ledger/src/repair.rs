@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipu_core::{Action, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World};
 use ipu_vipu_client::{VipuController, VipuError};
+use tokio::time::Instant;
 
 use crate::answer::{Answer, Pending, Released, RepairReport};
 use crate::drive::Driver;
@@ -17,6 +18,7 @@ use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
 use crate::liveness::Liveness;
 use crate::store::LedgerStore;
+use crate::views::unavailable;
 
 pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
@@ -148,6 +150,7 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     judged: Option<Entry>,
 ) -> Result<Option<String>, LedgerError> {
     let id = action.id().clone();
+    let seen = world.clone();
     let (decided, world, owners, window) = (
         action.clone(),
         world.clone(),
@@ -171,6 +174,9 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     let Some(entry) = entry.filter(|_| driving) else {
         return Ok(None);
     };
+    if let Some(why) = silent(driver, &seen, &entry) {
+        return Ok(Some(why));
+    }
     let intent = if fresh { Intent::Fresh } else { Intent::Found };
     let patience = driver.options.longest_poll;
     match entry.state {
@@ -183,6 +189,22 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
         }
         _ => Ok(None),
     }
+}
+
+/// Why the controller of `entry` is not asked for it now. One that hangs would keep the repair for the deadline of a call with
+/// each of its entries, and all others with it.
+fn silent<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+    driver: &Driver<C, S>,
+    world: &World,
+    entry: &Entry,
+) -> Option<String> {
+    let name = entry.controller.as_ref()?;
+    let view = world.controllers.iter().find(|view| view.name == *name);
+    if let Some(Err(reason)) = view.map(|view| &view.listing) {
+        return Some(reason.message.clone());
+    }
+    let health = driver.views.pool().member(name)?.health;
+    (!health.is_available(Instant::now())).then(|| unavailable(name, health.last_error.as_ref()).message)
 }
 
 fn unfinished(made: Made) -> Option<String> {

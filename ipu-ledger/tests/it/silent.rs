@@ -9,7 +9,7 @@ use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
 
-use crate::setup::{TestLedger, advance, all_live, name, options, request};
+use crate::setup::{TestLedger, advance, all_dead, all_live, name, options, request, state_of};
 
 /// Two controllers of 16 IPUs in this order, and a ledger over them.
 struct Two {
@@ -164,4 +164,26 @@ async fn a_question_that_nobody_waits_for_any_more_is_answered_all_the_same() {
     assert_eq!(stats.unwrap().unknown, [name("first")]);
     advance(2).await;
     assert_eq!(two.ledger.stats().await.unwrap().ipus, 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_is_not_kept_by_everything_that_a_controller_which_hangs_has_to_give_back() {
+    let two = Two::new();
+    let jobs: Vec<String> = (0..12).map(|number| format!("job{number}")).collect();
+    for job in &jobs {
+        let pinned = pinned(job, "first", 1);
+        two.ledger.ensure_active(pinned, &mut |_| {}).await.unwrap();
+    }
+    for _ in 0..1_000 {
+        for kind in [CallKind::List, CallKind::Status, CallKind::Remove] {
+            two.first.inject(kind, Fault::Slow(HANGS));
+        }
+    }
+    let (took, report) = timed(two.ledger.repair(&all_dead)).await;
+    let report = report.unwrap();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(report.later.len(), jobs.len(), "{report:?}");
+    assert!(report.later[0].1.contains("controller first"), "{report:?}");
+    // That they are given back is recorded.
+    assert_eq!(state_of(&two.ledger, "job0").await, "releasing");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use ipu_core::{LinePolicy, Owner, PartitionId};
 use ipu_proxy_client::{
@@ -405,6 +405,9 @@ pub(crate) fn refuse(problem: &Problem) -> Response {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(seconds) = problem.retry_after() {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if problem.status() == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if let Some(allow) = problem.allow().and_then(|text| text.parse().ok()) {
         headers.insert(ALLOW, allow);

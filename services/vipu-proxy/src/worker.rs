@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipu_core::{Entry, EntryState, Verdict};
 use ipu_ledger::Liveness;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::app::App;
 
@@ -113,7 +114,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
             entry.state,
             EntryState::Intent { .. } | EntryState::Releasing { .. }
         );
-        moves && !app.is_driven(&entry.id)
+        moves && !app.is_driven(&entry.id) && is_asked(app, entry)
     };
     let mut todo: Vec<Entry> = entries.iter().filter(under_way).cloned().collect();
     let mut waiting = 0;
@@ -136,12 +137,23 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
     for entry in todo {
         if tasks.len() >= AT_A_TIME {
             tasks.join_next().await;
+            // However many there are, it goes on.
+            app.health.beat("line", IDLE);
         }
         let app = Arc::clone(app);
         tasks.spawn(async move { go_on_with(&app, entry).await });
     }
-    while tasks.join_next().await.is_some() {}
+    while tasks.join_next().await.is_some() {
+        app.health.beat("line", IDLE);
+    }
     Ok(count)
+}
+
+/// Whether the controller of `entry` may be asked now: what one that hangs has does not keep that of the others.
+fn is_asked(app: &App, entry: &Entry) -> bool {
+    let name = entry.controller.as_ref();
+    let member = name.and_then(|name| app.ledger.pool().member(name));
+    member.is_none_or(|member| member.health.is_available(Instant::now()))
 }
 
 async fn go_on_with(app: &App, entry: Entry) {

@@ -230,6 +230,48 @@ async fn a_connection_on_which_nothing_is_asked_is_closed_and_an_event_stream_is
 }
 
 #[tokio::test]
+async fn calls_writes_and_repairs_of_a_running_proxy_are_counted() {
+    let running = proxy(|_| {}).await;
+    let url = |path: &str| format!("http://{}{path}", running.addr());
+    let put = http()
+        .put(url("/v1/partitions/p?wait=30s"))
+        .json(&wanted("mnist", 4));
+    assert_eq!(put.send().await.unwrap().status(), 200);
+    let text = http()
+        .get(url("/metrics"))
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let value = |series: &str, labels: &[&str]| -> f64 {
+        let is_of = |line: &&str| line.starts_with(series) && labels.iter().all(|label| line.contains(label));
+        let line = text
+            .lines()
+            .find(is_of)
+            .unwrap_or_else(|| panic!("{series} {labels:?}\n{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let calls = "vipu_proxy_controller_call_seconds_count";
+    let made = value(
+        calls,
+        &[
+            "controller=\"127.0.0.1:",
+            "operation=\"create\"",
+            "outcome=\"ok\"",
+        ],
+    );
+    assert!((made - 1.0).abs() < 0.5, "{made}");
+    assert!(value(calls, &["operation=\"list\""]) >= 1.0);
+    // The intent, and that it is ready.
+    assert!(value("vipu_proxy_ledger_write_seconds_count", &[]) >= 2.0);
+    assert!(value("vipu_proxy_ledger_write_changes_sum", &[]) >= 2.0);
+    assert!(value("vipu_proxy_repairs_total", &[]) >= 1.0);
+    running.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_certificate_that_cannot_be_read_is_named() {
     let mut settings = Settings::default();
     settings.sim = Some("pod16".to_owned());
