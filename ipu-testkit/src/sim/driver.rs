@@ -261,8 +261,13 @@ impl Hand {
                 Err(self.crash(&format!("before {kind}")).await)
             }
             Some(fault @ "crash during") => {
-                let within =
-                    Duration::from_millis(u64::from(self.world.below(if is_local(effect) { 2 } else { 30 })));
+                // Long enough for it to begin, and mostly too short for it to end.
+                let longest = match effect {
+                    Effect::ResetPartition { .. } => 4,
+                    _ if is_local(effect) => 2,
+                    _ => 30,
+                };
+                let within = Duration::from_millis(u64::from(self.world.below(longest)));
                 match tokio::time::timeout(within, self.perform(seen, effect)).await {
                     Ok(done) => done,
                     Err(_) => {
