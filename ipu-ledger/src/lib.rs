@@ -43,6 +43,7 @@ mod liveness;
 mod options;
 mod repair;
 mod store;
+mod telling;
 mod usage;
 mod views;
 

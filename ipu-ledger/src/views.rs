@@ -139,6 +139,21 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         self::call(&self.pool, name, deadline, call).await
     }
 
+    /// What the controller listed last; none if it did not answer then, or was never asked.
+    pub(crate) fn newest(&self, name: &ControllerName) -> Option<Arc<Listing>> {
+        self.slot(name).newest()
+    }
+
+    /// Has the controller list what it has now.
+    pub(crate) async fn look_at(&self, name: &ControllerName, options: &LedgerOptions) {
+        if let Some(member) = self.pool.member(name) {
+            // That it does not answer is booked, and seen by the next one who asks.
+            let _ = self
+                .listing(&member, options, Instant::now(), Waits::Shortly)
+                .await;
+        }
+    }
+
     /// The controller said that `id` is gone: nobody need wait for the next listing to use its room.
     pub(crate) fn forget(&self, name: &ControllerName, id: &PartitionId) {
         self.slot(name).change(|listing| {

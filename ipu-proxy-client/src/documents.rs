@@ -7,6 +7,7 @@ mod number;
 mod owner;
 mod partition;
 mod problem;
+mod repair;
 mod request;
 mod usage;
 
@@ -20,5 +21,6 @@ pub use partition::{
     WaitingList,
 };
 pub use problem::ProblemDocument;
+pub use repair::{RepairAction, RepairDocument, RepairLater, SilentController};
 pub use request::{Heartbeat, LeaseDocument, PutPartition, ResetPartition};
 pub use usage::{RecordDocument, RecordList};

@@ -1,25 +1,60 @@
-//! The partition API of `vipu-proxy`: everything that it takes and answers, as types.
+//! The partition API of `vipu-proxy`: everything that it takes and answers, as types, and a client.
 //!
-//! The proxy uses the same types, so that both sides agree on every name. Requests ([`PutPartition`], [`ResetPartition`],
-//! [`Heartbeat`], [`Exclude`], [`PlanQuestion`], [`SizeQuestion`]) are parsed strictly: a field that is not known is
-//! an error. Answers are read leniently, because a newer proxy may say more. What is wrong is a [`ProblemDocument`].
+//! [`PutPartition`] asks for a partition and [`PartitionDocument`] says how far it is; the proxy uses the same types, so that
+//! both sides agree on every name. Requests are parsed strictly: a field that is not known is an error. Answers are read
+//! leniently, because a newer proxy may say more. What is wrong is a [`ProblemDocument`].
 //!
+//! `ProxyClient` has a method for each operation. It sends again what is safe to repeat, a few times, after pauses that
+//! grow or that the proxy wishes; what is not safe is sent again only if it was certainly not done. An error carries what
+//! the proxy says, and tells whether what was asked for may have been done all the same.
+//!
+//! ```no_run
+//! # #[cfg(feature = "client")]
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use ipu_core::PartitionId;
+//! use ipu_proxy_client::{ClientOptions, DeletePartition, OwnerDocument, ProxyClient, PutPartition, Token};
+//!
+//! let mut options = ClientOptions::default();
+//! options.token = Some(Token::File("/var/run/secrets/tokens/vipu-proxy".into()));
+//! let proxy = ProxyClient::new("http://vipu-proxy:8080", options)?;
+//!
+//! let id = PartitionId::new("training")?;
+//! let wanted = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+//! let hour = Duration::from_secs(3600);
+//! let partition = proxy
+//!     .ensure_active(&id, &wanted, hour, &mut |waits| println!("{:?}", waits.reason))
+//!     .await?;
+//! println!("{:?}", partition.env);
+//!
+//! proxy.wait_gone(&id, &DeletePartition::default(), hour, &mut |_| ()).await?;
+//! # Ok(())
+//! # }
 //! ```
-//! use ipu_proxy_client::{HoldState, OwnerDocument, PutPartition};
 //!
-//! let mut wanted = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
-//! wanted.max_runtime_seconds = Some(3600);
-//! assert!(HoldState::Active.holds());
-//! ```
+//! # Features
+//!
+//! - `client` (default): `ProxyClient`, on a tokio runtime of the caller's. Without it the documents alone, built from `serde`.
+//! - `tls` (default): `https`, and certificates of the client.
 
+#[cfg(feature = "client")]
+mod client;
 mod documents;
 
+#[cfg(feature = "tls")]
+pub use client::{ClientCertificate, TlsFiles};
+#[cfg(feature = "client")]
+pub use client::{
+    ClientError, ClientOptions, DeletePartition, Event, Events, LONGEST_WAIT, Line, ProxyClient,
+    RetryOptions, SetupError, Token, Told,
+};
 pub use documents::{
     BlockerDocument, ChangeDocument, ControllerDocument, ControllerList, ControllerReason, ControllerStatus,
     DeletedDocument, Exclude, ExcludedDocument, ExclusionDocument, ExclusionList, Fit, Heartbeat, HoldState,
     LeaseDocument, Lifted, OwnerDocument, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion,
-    Planned, ProblemDocument, PutPartition, RecordDocument, RecordList, ResetPartition, SizeQuestion, Stats,
-    Usage, WaitingDocument, WaitingList,
+    Planned, ProblemDocument, PutPartition, RecordDocument, RecordList, RepairAction, RepairDocument,
+    RepairLater, ResetPartition, SilentController, SizeQuestion, Stats, Usage, WaitingDocument, WaitingList,
 };
 
 /// The examples of the README compile and run.

@@ -70,7 +70,10 @@ impl LedgerState {
     ) -> Result<Step<Admission>, Illegal> {
         let mut entry = recorded.clone();
         entry.attempt = request.attempt;
-        entry.holder.clone_from(&request.holder);
+        // Who says nothing of it has not said that he is alive in no way any more.
+        if !request.holder.is_empty() {
+            entry.holder.clone_from(&request.holder);
+        }
         let newer = request.attempt > recorded.attempt;
         Ok(match &recorded.state {
             // An old copy of the ledger may not know that the entry's turn had come.

@@ -75,7 +75,8 @@ pub struct Request {
     /// Whether the owner agrees to be ended for a request of higher priority. Recorded; nothing pre-empts yet.
     #[serde(default)]
     pub preemptible: bool,
-    /// How the adapter tells later whether the asker is alive, such as a process id with its start time. Opaque here.
+    /// How the adapter tells later whether the asker is alive, such as a process id with its start time. Opaque here. Empty
+    /// leaves what is recorded.
     #[serde(default)]
     pub holder: String,
     /// What to do if it does not fit.

@@ -97,6 +97,12 @@ impl Slot {
         })
     }
 
+    /// What was listed last, unless there was no answer then.
+    pub(super) fn newest(&self) -> Option<Arc<Listing>> {
+        let seen = locked(&self.state).seen.clone()?;
+        seen.listing.ok()
+    }
+
     /// Changes what was listed last.
     pub(super) fn change(&self, change: impl FnOnce(&mut Arc<Listing>)) {
         if let Some(Seen {

@@ -108,7 +108,7 @@ pub struct PartitionDocument {
     pub allocation: Option<String>,
     /// The controller that has it; none while it waits.
     pub controller: Option<ControllerDocument>,
-    /// Its IPUs; empty if the ledger does not know them.
+    /// Its IPUs; empty until it is known where its controller has put it: to ask for this one partition finds that out.
     pub ipus: Vec<IpuPlace>,
     /// Since when it is in its state.
     pub since: Timestamp,
@@ -124,6 +124,9 @@ pub struct PartitionDocument {
     pub max_runtime_seconds: Option<u64>,
     /// Until when its owner is taken for alive without renewing his lease; none if he has none.
     pub lease_until: Option<Timestamp>,
+    /// Why it is not ready, in every state but active, as far as that is known.
+    #[serde(default)]
+    pub reason: Option<Reason>,
     /// Why it waits, if it does and if that is known.
     pub waiting: Option<WaitingDocument>,
     /// What the controller says of a partition that is in error.
@@ -160,6 +163,7 @@ impl From<&Entry> for PartitionDocument {
             preemptible: entry.preemptible,
             max_runtime_seconds: entry.max_runtime.map(|runtime| runtime.as_secs()),
             lease_until: None,
+            reason: None,
             waiting: None,
             errors,
             env: BTreeMap::new(),

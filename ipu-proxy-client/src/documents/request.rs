@@ -48,7 +48,7 @@ pub struct PutPartition {
     #[serde(default, skip_serializing_if = "is_default")]
     pub preemptible: bool,
     /// The owner says that it is alive at least every so many seconds, 1 to 604800, by `heartbeat`; who is silent for longer is
-    /// dead.
+    /// dead. Left out, a lease that it has already stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_seconds: Option<u32>,
 }

@@ -13,6 +13,7 @@ fn partition() -> Value {
         "instance": 0, "attempt": 1, "size": 16, "gcds": 1, "replicas": 1, "reconfigurable": false,
         "controller": null, "ipus": [{"linkDomain": 0, "ipu": 3}], "since": 1000, "heldSince": null, "priority": -1,
         "account": null, "preemptible": false, "maxRuntimeSeconds": 60, "leaseUntil": null,
+        "reason": {"code": "NotEnoughFree", "numbers": {"free": 4}, "message": "4 are free"},
         "waiting": {
             "position": 1, "reason": {"code": "NotEnoughFree", "numbers": {"free": 4}, "message": "4 are free"},
             "blockers": [{"id": "other", "owner": null, "size": 16, "until": 2000}], "earliestFit": 2000,

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
-use ipu_ledger::{Answer, Ledger, LedgerError, Released};
-use ipu_proxy_client::{DeletedDocument, HoldState, PartitionDocument};
+use ipu_ledger::{Answer, Ledger, LedgerError, Liveness, Released};
+use ipu_proxy_client::{
+    DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,
+    SilentController,
+};
 use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -46,6 +49,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
     pub(crate) connector: Connector,
+    /// Judges owners.
+    pub(crate) alive: Arc<dyn Liveness>,
     /// Tells everything to stop.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -71,7 +76,7 @@ impl Drop for Driven {
 }
 
 impl App {
-    pub(crate) fn new(ledger: ProxyLedger, connector: Connector) -> Arc<Self> {
+    pub(crate) fn new(ledger: ProxyLedger, connector: Connector, alive: Arc<dyn Liveness>) -> Arc<Self> {
         let feed = Feed::of(ledger.changes(), now().as_millis());
         let consumption = Consumption::of(ledger.changes(), ledger.now());
         Arc::new(Self {
@@ -80,6 +85,7 @@ impl App {
             consumption,
             metrics: Arc::clone(&connector.metrics),
             connector,
+            alive,
             work: Notify::new(),
             compare: Notify::new(),
             driven: Mutex::default(),
@@ -122,7 +128,7 @@ impl App {
     /// worker.
     pub(crate) async fn ensure(
         self: &Arc<Self>,
-        request: Request,
+        mut request: Request,
         wait: Duration,
     ) -> Result<PartitionDocument, Problem> {
         let (app, id) = (Arc::clone(self), request.id.clone());
@@ -137,6 +143,8 @@ impl App {
                 return Ok(Some(first));
             }
             let mut silent = |_: &Waiting| {};
+            // A heartbeat that comes while this waits is newer.
+            request.holder.clear();
             let active = app.ledger.ensure_active(request, &mut silent);
             match tokio::time::timeout_at(until, active).await {
                 Ok(grant) => grant.map(|grant| Some(Answer::Active(grant))),
@@ -176,7 +184,37 @@ impl App {
             (EntryState::Waiting { .. }, known) => known,
             _ => None,
         };
-        Ok(partition::document(&entry, waiting, self.ledger.pool()))
+        Ok(partition::document(&entry, waiting, &self.ledger))
+    }
+
+    /// The document of `id`, whose controller is asked where it is if nobody knows that yet.
+    pub(crate) async fn document_with_places(&self, id: &PartitionId) -> Result<PartitionDocument, Problem> {
+        let mut document = self.document(id, None).await?;
+        if document.state == HoldState::Active && document.ipus.is_empty() {
+            let entry = self.entry(id).await?;
+            let asked = tokio::time::timeout(AT_ONCE, self.ledger.places(&entry));
+            document.ipus = asked.await.unwrap_or_default();
+        }
+        Ok(document)
+    }
+
+    /// Compares ledger, controllers and owners now.
+    pub(crate) async fn repair(self: &Arc<Self>) -> Result<RepairDocument, Problem> {
+        let app = Arc::clone(self);
+        let work = tokio::spawn(async move { app.ledger.repair(&*app.alive).await });
+        let report = work.await.map_err(|_| broken())??;
+        self.metrics.repaired(&report);
+        self.work.notify_one();
+        let mut document = RepairDocument::default();
+        document.done = report.done.iter().map(RepairAction::from).collect();
+        let later = report.later.into_iter();
+        document.later = later.map(|(id, why)| RepairLater::new(id, why)).collect();
+        let silent = report.silent.into_iter();
+        document.silent = silent
+            .map(|(name, why)| SilentController::new(name, why))
+            .collect();
+        document.quarantined = report.quarantined;
+        Ok(document)
     }
 
     /// What everybody in the line is told.
@@ -198,7 +236,7 @@ impl App {
         } else {
             BTreeMap::new()
         };
-        let document = |entry: &Entry| partition::document(entry, line.remove(&entry.id), self.ledger.pool());
+        let document = |entry: &Entry| partition::document(entry, line.remove(&entry.id), &self.ledger);
         Ok(entries.iter().map(document).collect())
     }
 

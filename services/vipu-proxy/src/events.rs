@@ -184,7 +184,7 @@ impl Stream {
         }
         self.seen = change.seq;
         let mut told = match &change.to {
-            Some(entry) => ChangeDocument::to(change.at, document(entry, None, self.app.ledger.pool())),
+            Some(entry) => ChangeDocument::to(change.at, document(entry, None, &self.app.ledger)),
             None => ChangeDocument::gone(change.at, change.id),
         };
         told.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));

@@ -11,8 +11,9 @@ use ipu_ledger::Lease;
 use ipu_proxy_client::{
     ControllerDocument, HoldState, OwnerDocument, PartitionDocument, PutPartition, WaitingDocument,
 };
-use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
+use ipu_vipu_client::ControllerEndpoint;
 
+use crate::app::ProxyLedger;
 use crate::problem::Problem;
 
 /// The longest kind of an owner.
@@ -141,15 +142,11 @@ pub(crate) fn controller(name: &ControllerName, endpoint: Option<&ControllerEndp
 }
 
 /// `entry` as the API shows it, with what it waits for if somebody has asked the line.
-pub(crate) fn document<C: ?Sized>(
-    entry: &Entry,
-    waiting: Option<Waiting>,
-    pool: &ControllerPool<C>,
-) -> PartitionDocument {
+pub(crate) fn document(entry: &Entry, waiting: Option<Waiting>, ledger: &ProxyLedger) -> PartitionDocument {
     let endpoint = entry
         .controller
         .as_ref()
-        .and_then(|name| pool.member(name))
+        .and_then(|name| ledger.pool().member(name))
         .and_then(|member| member.endpoint);
     let mut document = PartitionDocument::from(entry);
     document.controller = entry
@@ -157,6 +154,11 @@ pub(crate) fn document<C: ?Sized>(
         .as_ref()
         .map(|name| controller(name, endpoint.as_ref()));
     document.lease_until = entry.holder.parse().ok().map(|lease: Lease| lease.until());
+    document.ipus = ledger.known_places(entry);
+    document.reason = match &waiting {
+        Some(waiting) => Some(waiting.reason.clone()),
+        None => ledger.reason(entry),
+    };
     document.waiting = waiting.as_ref().map(WaitingDocument::from);
     if let (HoldState::Active, Some(endpoint)) = (document.state, endpoint) {
         document.env = environment(entry, &endpoint);

@@ -181,22 +181,24 @@ impl Proxy {
         if let Some(path) = &config.file {
             files.push((path.clone(), read(path)?, Follows::Quotas));
         }
-        let app = App::new(ledger, connector);
         let guard = guard(&config, tokens, cluster.as_ref())?;
         let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
-        let mut workers = Vec::new();
         if let Some(cluster) = &cluster {
             alive = cluster.liveness(alive).map_err(StartError::Kubernetes)?;
-            if let Some(watch) = cluster.controllers().map_err(StartError::Kubernetes)? {
-                workers.push(kubernetes::follow(watch, &app).await);
-            }
+        }
+        let app = App::new(ledger, connector, alive);
+        let mut workers = Vec::new();
+        if let Some(cluster) = &cluster
+            && let Some(watch) = cluster.controllers().map_err(StartError::Kubernetes)?
+        {
+            workers.push(kubernetes::follow(watch, &app).await);
         }
         for (path, text, follows) in files {
             let (app, stopping) = (Arc::clone(&app), app.stopping());
             let apply = move |text: &str| follows.apply(&app, text);
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
-        let repair = worker::keep_repaired(Arc::clone(&app), alive, config.repair_interval);
+        let repair = worker::keep_repaired(Arc::clone(&app), config.repair_interval);
         workers.push(tokio::spawn(repair));
         workers.push(tokio::spawn(worker::go_on(Arc::clone(&app))));
         workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
@@ -264,7 +266,8 @@ impl Proxy {
 /// not at all. What is not done by the end of a request is gone on with by nobody.
 #[must_use]
 pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Front {
-    let app = App::new(ledger, Connector::new(Arc::default(), None));
+    let alive = LeaseLiveness::new(Arc::new(crate::app::now));
+    let app = App::new(ledger, Connector::new(Arc::default(), None), Arc::new(alive));
     // Nothing is left over that a first repair would find.
     app.health.repaired();
     Front::new(

@@ -231,6 +231,10 @@ fn others(app: &Arc<App>) -> Route {
         .and(warp::get())
         .and(asked(app))
         .then(|asked: Asked| async move { print(usage(asked).await) });
+    let repair = warp::path!("v1" / "repair")
+        .and(warp::post())
+        .and(asked(app))
+        .then(|asked: Asked| async move { print(repair(asked).await) });
     heartbeat
         .or(cordons)
         .unify()
@@ -239,6 +243,8 @@ fn others(app: &Arc<App>) -> Route {
         .or(uncordon)
         .unify()
         .or(usage)
+        .unify()
+        .or(repair)
         .unify()
         .boxed()
 }
@@ -286,9 +292,15 @@ async fn usage(mut asked: Asked) -> Answer {
     ok(&stats::usage(&asked.app, since).await?)
 }
 
+async fn repair(mut asked: Asked) -> Answer {
+    asked.params(&[])?;
+    asked.who.may_act_for_all()?;
+    ok(&asked.app.repair().await?)
+}
+
 async fn get(id: &str, mut asked: Asked) -> Answer {
     asked.params(&[])?;
-    ok(&asked.app.document(&id_of(id)?, None).await?)
+    ok(&asked.app.document_with_places(&id_of(id)?).await?)
 }
 
 async fn put(id: &str, mut asked: Asked) -> Answer {

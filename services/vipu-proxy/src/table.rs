@@ -47,6 +47,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("POST", "/v1/exclusions", Access::Write),
     operation("DELETE", "/v1/exclusions/{id}", Access::Write),
     operation("GET", "/v1/usage", Access::Read),
+    operation("POST", "/v1/repair", Access::Write),
     operation("GET", "/v1/waiting", Access::Read),
     operation("GET", "/v1/controllers", Access::Read),
     operation("POST", "/v1/plan", Access::Read),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Verdict};
-use ipu_ledger::Liveness;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -52,12 +51,12 @@ pub(crate) async fn go_on(app: Arc<App>) {
 }
 
 /// Compares ledger, controllers and owners now, and then every `interval`, until the proxy stops.
-pub(crate) async fn keep_repaired(app: Arc<App>, alive: Arc<dyn Liveness>, interval: Duration) {
+pub(crate) async fn keep_repaired(app: Arc<App>, interval: Duration) {
     let mut stopping = app.stopping();
     loop {
         app.health.beat("repair", interval);
         crate::controllers::remember(&app).await;
-        let pause = match app.ledger.repair(&*alive).await {
+        let pause = match app.ledger.repair(&*app.alive).await {
             Ok(report) => {
                 app.health.repaired();
                 app.metrics.repaired(&report);

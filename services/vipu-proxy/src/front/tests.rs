@@ -36,7 +36,8 @@ fn started(controller: &FakeController) -> (Arc<App>, Arc<Front>) {
 }
 
 fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
-    let app = App::new(ledger, crate::connector::Connector::new(Arc::default(), None));
+    let connector = crate::connector::Connector::new(Arc::default(), None);
+    let app = App::new(ledger, connector, Arc::new(Claims));
     let patience = Patience {
         read: Duration::from_secs(30),
         write: Duration::from_secs(300),
@@ -145,7 +146,6 @@ async fn an_owner_who_asks_right_after_an_empty_ledger_was_restored_keeps_his_pa
     tokio::time::sleep(Duration::from_millis(100)).await;
     let repairing = tokio::spawn(crate::worker::keep_repaired(
         Arc::clone(&app),
-        Arc::new(Claims),
         Duration::from_secs(30),
     ));
     let (status, _, kept) = asking.await.unwrap();
@@ -177,11 +177,7 @@ async fn a_proxy_whose_workers_do_not_go_on_is_not_called_alive() {
     let ledger = Ledger::new(pool, AnyStore::new(Hanging), LedgerOptions::default());
     let (app, front) = serving(ledger);
     let interval = Duration::from_secs(30);
-    let repairing = tokio::spawn(crate::worker::keep_repaired(
-        Arc::clone(&app),
-        Arc::new(Claims),
-        interval,
-    ));
+    let repairing = tokio::spawn(crate::worker::keep_repaired(Arc::clone(&app), interval));
     let going_on = tokio::spawn(crate::worker::go_on(Arc::clone(&app)));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(call(&front, "GET", "/livez", Value::Null).await.0, 200);

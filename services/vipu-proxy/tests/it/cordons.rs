@@ -79,6 +79,9 @@ async fn a_lease_is_renewed_by_its_owner_alone() {
     assert_eq!((status, &lease["id"]), (StatusCode::OK, &json!("p")), "{lease}");
     let shown = bench.get("/v1/partitions/p").await;
     assert_eq!(shown["leaseUntil"], lease["leaseUntil"]);
+    // Who asks again and says nothing of a lease keeps the one that he has.
+    let (_, again) = bench.put("p", "mnist", 4).await;
+    assert_eq!(again["leaseUntil"], lease["leaseUntil"], "{again}");
     let (status, problem) = beat(json!({"seconds": 120, "uid": "another"})).await;
     assert_eq!(
         (status, &problem["code"]),

@@ -76,6 +76,50 @@ async fn a_controller_that_hangs_slows_down_nobody_once_that_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_not_ready_says_whether_its_controller_makes_it_or_does_not_answer() {
+    let bench = Bench::new();
+    bench.controller.inject(CallKind::Create, Fault::Slow(A_MINUTE));
+    for _ in 0..3 {
+        bench.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
+    }
+    let body = wanted("job", 4).to_string();
+    let (status, made) = bench.call("PUT", "/v1/partitions/job", &body).await;
+    assert_eq!(
+        (status, &made["state"], &made["reason"]["code"]),
+        (StatusCode::ACCEPTED, &json!("intent"), &json!("Creating")),
+        "{made}"
+    );
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let shown = bench.get("/v1/partitions/job").await;
+    assert_eq!(shown["state"], "intent", "{shown}");
+    assert_eq!(shown["reason"]["code"], "ControllerUnavailable", "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_on_demand_says_what_it_found() {
+    let bench = Bench::new();
+    let (status, nothing) = bench.call("POST", "/v1/repair", "").await;
+    let settled = json!({"done": [], "later": [], "silent": [], "quarantined": 0});
+    assert_eq!((status, nothing), (StatusCode::OK, settled));
+    bench.put("job", "job", 4).await;
+    bench.controller.lose_everything();
+    let (_, mended) = bench.call("POST", "/v1/repair", "").await;
+    assert_eq!(
+        mended["done"],
+        json!([{"action": "lost", "id": "job"}]),
+        "{mended}"
+    );
+    let shown = bench.get("/v1/partitions/job").await;
+    assert_eq!(
+        (&shown["state"], &shown["reason"]["code"]),
+        (&json!("failed"), &json!("PartitionFailed"))
+    );
+    bench.controller.go_down();
+    let (_, silent) = bench.call("POST", "/v1/repair", "").await;
+    assert_eq!(silent["silent"][0]["controller"], "pod:8090", "{silent}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_after_the_call_was_done_makes_no_second_partition_and_leaves_none_behind() {
     let bench = Bench::new();
     bench.controller.inject(CallKind::Create, Fault::FailedAfter);

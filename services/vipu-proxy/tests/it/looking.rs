@@ -43,6 +43,8 @@ async fn a_plan_tells_what_would_fit_if_others_ended_and_changes_nothing() {
         fits.map(|planned| planned["fits"].as_bool().unwrap())
             .collect::<Vec<_>>()
     };
+    // So that it is known where they are.
+    bench.get("/v1/partitions/half").await;
     let before = bench.get("/v1/partitions").await;
     assert_eq!(plan(json!({"sizes": [8, 8]})).await, [true, false]);
     assert_eq!(

@@ -1,0 +1,314 @@
+//! The client: one method for each operation of the API.
+
+mod answer;
+mod ask;
+mod connection;
+mod error;
+mod events;
+mod options;
+mod retry;
+mod sse;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+mod wait;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use ipu_core::{ExclusionId, PartitionId, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::error::{ClientError, SetupError};
+pub use self::events::{Event, Events, Told};
+pub use self::options::{ClientOptions, RetryOptions, Token};
+#[cfg(feature = "tls")]
+pub use self::tls::{ClientCertificate, TlsFiles};
+
+use self::ask::{Ask, Repeat};
+use self::transport::Transport;
+use crate::documents::{
+    ControllerList, DeletedDocument, Exclude, ExcludedDocument, ExclusionList, Fit, Heartbeat, LeaseDocument,
+    Lifted, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion, PutPartition, RecordList,
+    RepairDocument, ResetPartition, SizeQuestion, Stats, WaitingList,
+};
+
+/// The longest that the proxy lets one request wait; longer waits are several requests.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What to do with a request that does not fit now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Line {
+    /// It joins the line, and the answer comes when the partition is ready, at the latest after this time (at most
+    /// [`LONGEST_WAIT`]); zero answers at once.
+    Join(Duration),
+    /// It is refused: a problem with the code `DoesNotFit`.
+    Refuse,
+}
+
+/// How a partition is given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeletePartition {
+    /// The uid that the owner has to have, so that nothing is taken from a later owner of the same id.
+    pub uid: Option<String>,
+    /// The newest attempt that is meant.
+    pub attempt: Option<u32>,
+    /// Also what was found and nobody owns.
+    pub quarantined: bool,
+    /// How long to wait until it is gone: at most [`LONGEST_WAIT`].
+    pub wait: Duration,
+}
+
+/// A client of one proxy. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct ProxyClient(Arc<Transport>);
+
+impl fmt::Debug for ProxyClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyClient")
+            .field("url", &self.0.url())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProxyClient {
+    /// A client of the proxy at `url`: `http://host[:port][/path]`, or `https` with the feature `tls`; without a scheme it is
+    /// `http`. Nothing is sent before the first call. Proxies of the environment are not used.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError`] if the URL or the options cannot be used.
+    pub fn new(url: &str, options: ClientOptions) -> Result<Self, SetupError> {
+        Ok(Self(Arc::new(Transport::new(url, options)?)))
+    }
+
+    /// Where the proxy is.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    /// How many IPUs are used and available.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`], as of every method here.
+    pub async fn stats(&self) -> Result<Stats, ClientError> {
+        self.get("/stats").await
+    }
+
+    /// How many partitions of `size` IPUs fit now.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn query(&self, size: u32) -> Result<Fit, ClientError> {
+        self.post("/query", &SizeQuestion::new(size), Repeat::Safe).await
+    }
+
+    /// Whether the proxy can serve.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]; the problem says why not.
+    pub async fn ready(&self) -> Result<(), ClientError> {
+        self.get::<serde_json::Value>("/readyz").await.map(drop)
+    }
+
+    /// All partitions, by id: those that are held and those that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn partitions(&self) -> Result<Vec<PartitionDocument>, ClientError> {
+        let list: PartitionList = self.get("/v1/partitions").await?;
+        Ok(list.partitions)
+    }
+
+    /// One partition.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]; a problem with the code `NotFound` if the ledger does not know it.
+    pub async fn partition(&self, id: &PartitionId) -> Result<PartitionDocument, ClientError> {
+        self.get(&format!("/v1/partitions/{id}")).await
+    }
+
+    /// Sees to a partition: makes it, resets it for a newer attempt, or answers how far it is. Safe to repeat;
+    /// [`ensure_active`](Self::ensure_active) does so until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn put(
+        &self,
+        id: &PartitionId,
+        wanted: &PutPartition,
+        line: Line,
+    ) -> Result<PartitionDocument, ClientError> {
+        let path = format!("/v1/partitions/{id}");
+        let ask = Ask::new(Method::PUT, path, Repeat::Safe).body(wanted)?;
+        self.0
+            .call(match line {
+                Line::Join(wait) => ask.waiting(wait),
+                Line::Refuse => ask.query("nowait", "true"),
+            })
+            .await
+    }
+
+    /// Gives a partition back, or takes the request out of the line. Safe to repeat, and recorded also while the controller
+    /// is down; [`wait_gone`](Self::wait_gone) repeats it until it is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn delete(
+        &self,
+        id: &PartitionId,
+        how: &DeletePartition,
+    ) -> Result<DeletedDocument, ClientError> {
+        let path = format!("/v1/partitions/{id}");
+        let mut ask = Ask::new(Method::DELETE, path, Repeat::Safe).waiting(how.wait);
+        if let Some(uid) = &how.uid {
+            ask = ask.query("uid", uid);
+        }
+        if let Some(attempt) = how.attempt {
+            ask = ask.query("attempt", &attempt.to_string());
+        }
+        if how.quarantined {
+            ask = ask.query("quarantined", "true");
+        }
+        self.0.call(ask).await
+    }
+
+    /// Has a partition reset. Not repeated unless it is certain that it was not done: a second reset would end what runs
+    /// after the first.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn reset(
+        &self,
+        id: &PartitionId,
+        how: &ResetPartition,
+    ) -> Result<PartitionDocument, ClientError> {
+        self.post(&format!("/v1/partitions/{id}/reset"), how, Repeat::Unsafe)
+            .await
+    }
+
+    /// Says that the owner of a partition is alive, and for how long that holds. To be said three times in that time.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn heartbeat(&self, id: &PartitionId, beat: &Heartbeat) -> Result<LeaseDocument, ClientError> {
+        self.post(&format!("/v1/partitions/{id}/heartbeat"), beat, Repeat::Safe)
+            .await
+    }
+
+    /// The line, first come first.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn waiting(&self) -> Result<Vec<PartitionDocument>, ClientError> {
+        let list: WaitingList = self.get("/v1/waiting").await?;
+        Ok(list.waiting)
+    }
+
+    /// The controllers and how they are.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn controllers(&self) -> Result<ControllerList, ClientError> {
+        self.get("/v1/controllers").await
+    }
+
+    /// What would fit, side by side; nothing is recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn plan(&self, question: &PlanQuestion) -> Result<PlanAnswer, ClientError> {
+        self.post("/v1/plan", question, Repeat::Safe).await
+    }
+
+    /// What gets nothing new, by whose order.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn exclusions(&self) -> Result<ExclusionList, ClientError> {
+        self.get("/v1/exclusions").await
+    }
+
+    /// Has something get nothing new. Safe to repeat: the answer says who holds something there.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn exclude(&self, what: &Exclude) -> Result<ExcludedDocument, ClientError> {
+        self.post("/v1/exclusions", what, Repeat::Safe).await
+    }
+
+    /// Lifts an exclusion. Safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn lift(&self, id: &ExclusionId) -> Result<Lifted, ClientError> {
+        let path = format!("/v1/exclusions/{}", ask::encoded(id.as_str()));
+        self.0.call(Ask::new(Method::DELETE, path, Repeat::Safe)).await
+    }
+
+    /// The holds that ended at `since` or later.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn usage(&self, since: Timestamp) -> Result<RecordList, ClientError> {
+        let ask = Ask::new(Method::GET, "/v1/usage".to_owned(), Repeat::Safe);
+        let since = since.as_millis().to_string();
+        self.0.call(ask.query("since", &since)).await
+    }
+
+    /// Has ledger, controllers and owners compared now, and says what was mended. Safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn repair(&self) -> Result<RepairDocument, ClientError> {
+        let ask = Ask::new(Method::POST, "/v1/repair".to_owned(), Repeat::Safe);
+        // Controllers that hang are given up after a while, one after the other.
+        self.0.call(ask.taking(LONGEST_WAIT)).await
+    }
+
+    /// What happens to partitions from now on, beginning with all of them as they are; or what happened after the event
+    /// `after`, if the proxy still knows that.
+    #[must_use]
+    pub fn events(&self, after: Option<String>) -> Events {
+        Events::new(Arc::clone(&self.0), after)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.0
+            .call(Ask::new(Method::GET, path.to_owned(), Repeat::Safe))
+            .await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        repeat: Repeat,
+    ) -> Result<T, ClientError> {
+        let ask = Ask::new(Method::POST, path.to_owned(), repeat);
+        self.0.call(ask.body(body)?).await
+    }
+}

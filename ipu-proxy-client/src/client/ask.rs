@@ -1,0 +1,100 @@
+//! One request, before it is sent: pure.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+use super::LONGEST_WAIT;
+use super::error::ClientError;
+
+/// Whether a request may be sent again if it is not known what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Twice is as good as once.
+    Safe,
+    /// Only if it was certainly not done.
+    Unsafe,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    /// With the query.
+    pub(crate) path: String,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) repeat: Repeat,
+    /// How long the answer may take beside what every answer may take.
+    pub(crate) extra: Duration,
+}
+
+impl Ask {
+    pub(crate) const fn new(method: Method, path: String, repeat: Repeat) -> Self {
+        Self {
+            method,
+            path,
+            body: None,
+            repeat,
+            extra: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn body(mut self, document: &impl Serialize) -> Result<Self, ClientError> {
+        let body = serde_json::to_vec(document).map_err(|error| ClientError::Request {
+            detail: error.to_string(),
+        })?;
+        self.body = Some(Bytes::from(body));
+        Ok(self)
+    }
+
+    pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
+        let before = if self.path.contains('?') { '&' } else { '?' };
+        self.path = format!("{}{before}{name}={}", self.path, encoded(value));
+        self
+    }
+
+    /// The proxy is to answer after this time at the latest.
+    pub(crate) fn waiting(self, wait: Duration) -> Self {
+        let wait = wait.min(LONGEST_WAIT);
+        if wait.is_zero() {
+            return self;
+        }
+        let text = format!("{}ms", wait.as_millis());
+        self.query("wait", &text).taking(wait)
+    }
+
+    /// The answer may take so much longer than others.
+    pub(crate) const fn taking(mut self, extra: Duration) -> Self {
+        self.extra = extra;
+        self
+    }
+}
+
+/// A text as a part of a path or a query.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_bounded_and_its_answer_may_take_longer() {
+        let ask = |wait| Ask::new(Method::PUT, "/v1/partitions/p".to_owned(), Repeat::Safe).waiting(wait);
+        let asked = ask(Duration::from_secs(3600));
+        assert_eq!(asked.path, "/v1/partitions/p?wait=60000ms");
+        assert_eq!(asked.extra, LONGEST_WAIT);
+        assert_eq!(ask(Duration::ZERO).path, "/v1/partitions/p");
+    }
+
+    #[test]
+    fn what_a_query_says_cannot_end_it() {
+        let ask = Ask::new(Method::DELETE, "/p".to_owned(), Repeat::Safe);
+        let asked = ask.query("uid", "a&b=c").query("attempt", "1");
+        assert_eq!(asked.path, "/p?uid=a%26b%3Dc&attempt=1");
+    }
+}

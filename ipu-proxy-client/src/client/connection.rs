@@ -1,0 +1,116 @@
+//! Connections: made within a deadline, plain or with TLS.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::ReadBufCursor;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tower::Service;
+
+#[cfg(feature = "tls")]
+use super::tls::{self, TlsFiles};
+
+/// Makes connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    pub(crate) deadline: Duration,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<std::sync::Arc<TlsFiles>>,
+}
+
+/// Bytes both ways.
+trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+/// A connection.
+pub(crate) struct Stream(TokioIo<Box<dyn Bytes>>);
+
+impl Stream {
+    fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(TokioIo::new(Box::new(stream)))
+    }
+}
+
+impl Connector {
+    async fn connect(self, to: Uri) -> io::Result<Stream> {
+        let host = to.host().unwrap_or_default();
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let secure = to.scheme_str() == Some("https");
+        let port = to.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        #[cfg(feature = "tls")]
+        if let Some(files) = self.tls.filter(|_| secure) {
+            return tls::connect(stream, host, files).await.map(Stream::new);
+        }
+        Ok(Stream::new(stream))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let (connector, deadline) = (self.clone(), self.deadline);
+        Box::pin(async move {
+            let late = |_| {
+                let text = format!("no connection within {} s", deadline.as_secs_f32());
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            };
+            tokio::time::timeout(deadline, connector.connect(to))
+                .await
+                .map_err(late)?
+        })
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl hyper::rt::Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,139 @@
+//! What is sent again, and when.
+
+use std::time::Duration;
+
+use super::ask::Repeat;
+use super::error::ClientError;
+use super::options::RetryOptions;
+
+/// The proxy did not begin with the request.
+pub(crate) const OVERLOADED: &str = "Overloaded";
+/// The proxy refused it because an earlier one may still have an effect.
+const UNSETTLED: &str = "Unsettled";
+
+/// What an error says of a second time.
+enum Again {
+    Never,
+    Soon,
+    After(Duration),
+}
+
+impl RetryOptions {
+    /// How long to pause after `error` of the attempt number `attempt` (from 1), if there is to be another.
+    pub(crate) fn pause(&self, attempt: u32, error: &ClientError, repeat: Repeat) -> Option<Duration> {
+        if attempt >= self.attempts {
+            return None;
+        }
+        match again(error, repeat) {
+            Again::Never => None,
+            Again::Soon => Some(self.backoff(attempt)),
+            Again::After(wish) => (wish <= self.longest_pause).then(|| wish.max(self.backoff(attempt))),
+        }
+    }
+
+    /// A random part of the longest pause after this attempt.
+    pub(crate) fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = self
+            .first_pause
+            .saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
+        let longest = u64::try_from(doubled.min(self.longest_pause).as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos((self.random)() % longest.saturating_add(1))
+    }
+}
+
+fn again(error: &ClientError, repeat: Repeat) -> Again {
+    let safe = repeat == Repeat::Safe;
+    match error {
+        ClientError::Unreachable { .. } => Again::Soon,
+        ClientError::Refused { problem, retry_after } => {
+            let not_done = [OVERLOADED, UNSETTLED].contains(&problem.code.as_str());
+            match retry_after {
+                Some(wish) if safe || not_done => Again::After(*wish),
+                None if safe && problem.status == 503 => Again::Soon,
+                _ => Again::Never,
+            }
+        }
+        ClientError::Broken { .. } if safe => Again::Soon,
+        // What stands between us and the proxy.
+        ClientError::BadAnswer {
+            status: 502..=504, ..
+        } if safe => Again::Soon,
+        // Whoever waited that long is better told than kept for as long again.
+        _ => Again::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::documents::ProblemDocument;
+
+    fn options() -> RetryOptions {
+        RetryOptions {
+            random: Arc::new(|| u64::MAX / 2),
+            ..RetryOptions::default()
+        }
+    }
+
+    fn refused(status: u16, code: &str, after: Option<u64>) -> ClientError {
+        ClientError::Refused {
+            problem: Box::new(ProblemDocument::new(status, code, "because")),
+            retry_after: after.map(Duration::from_secs),
+        }
+    }
+
+    fn broken() -> ClientError {
+        ClientError::Broken {
+            url: "http://proxy".to_owned(),
+            detail: "reset".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_what_is_safe_or_was_not_done_is_sent_again() {
+        let again = |error: &ClientError, repeat| options().pause(1, error, repeat).is_some();
+        let unreachable = ClientError::Unreachable {
+            url: "http://proxy".to_owned(),
+            detail: "refused".to_owned(),
+        };
+        let timeout = ClientError::Timeout {
+            url: "http://proxy".to_owned(),
+            waited: Duration::from_secs(30),
+        };
+        for (error, safe, otherwise) in [
+            (unreachable, true, true),
+            (broken(), true, false),
+            (timeout, false, false),
+            (refused(503, "LedgerUnavailable", Some(1)), true, false),
+            (refused(503, OVERLOADED, Some(1)), true, true),
+            (refused(409, UNSETTLED, Some(1)), true, true),
+            (refused(409, "NotTheOwner", None), false, false),
+            (refused(401, "Unauthenticated", None), false, false),
+            (refused(500, "LedgerError", None), false, false),
+        ] {
+            assert_eq!(again(&error, Repeat::Safe), safe, "{error}");
+            assert_eq!(again(&error, Repeat::Unsafe), otherwise, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_s_wish_is_kept_unless_it_is_too_long() {
+        let pause = |seconds| options().pause(1, &refused(503, OVERLOADED, Some(seconds)), Repeat::Safe);
+        assert_eq!(pause(2), Some(Duration::from_secs(2)));
+        assert_eq!(pause(30), None);
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let options = options();
+        let pauses: Vec<_> = (1..)
+            .map_while(|attempt| options.pause(attempt, &broken(), Repeat::Safe))
+            .collect();
+        assert_eq!(pauses.len(), 3);
+        for (pause, longest) in pauses.iter().zip([100, 200, 400]) {
+            assert!(*pause <= Duration::from_millis(longest));
+        }
+    }
+}

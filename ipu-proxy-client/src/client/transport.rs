@@ -1,0 +1,268 @@
+//! Carries requests and answers: connections, tokens, deadlines, and trying again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::uri::Scheme;
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::de::DeserializeOwned;
+
+use super::answer;
+use super::ask::Ask;
+use super::connection::Connector;
+use super::error::{ClientError, SetupError, chain};
+use super::options::ClientOptions;
+
+/// The longest answer: the documents of some fifty thousand partitions, ten times the largest documented system.
+pub(crate) const ANSWER_MAX: usize = 64 << 20;
+
+/// Connections on which nothing is asked for are closed before the proxy does so, which is after a minute.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The way to one proxy.
+pub(crate) struct Transport {
+    client: Client<Connector, Full<Bytes>>,
+    /// Without a slash at its end.
+    url: String,
+    pub(crate) options: ClientOptions,
+}
+
+impl Transport {
+    pub(crate) fn new(url: &str, options: ClientOptions) -> Result<Self, SetupError> {
+        let url = parse(url, &options)?;
+        let connector = Connector {
+            deadline: options.connect_deadline,
+            #[cfg(feature = "tls")]
+            tls: options.tls.clone().map(std::sync::Arc::new),
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(connector);
+        Ok(Self { client, url, options })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks, again where that is safe and helps, and reads the answer.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, ClientError> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.once(&ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let Some(pause) = self.options.retry.pause(attempt, &error, ask.repeat) else {
+                return Err(error);
+            };
+            tracing::debug!(method = %ask.method, path = ask.path, attempt, %error, ?pause, "ask again");
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        }
+    }
+
+    async fn once<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, ClientError> {
+        let request = self.request(ask, &HeaderMap::new()).await?;
+        let deadline = self.options.deadline.saturating_add(ask.extra);
+        let answer = async {
+            let (head, body) = self.send(request).await?.into_parts();
+            let body = self.read(body).await?;
+            Ok((head, body))
+        };
+        let (head, body) = tokio::time::timeout(deadline, answer)
+            .await
+            .map_err(|_| self.timeout(deadline))??;
+        answer::read(&self.url, head.status, &head.headers, &body)
+    }
+
+    /// Begins to read an answer that has no end.
+    pub(crate) async fn open(&self, ask: &Ask, headers: &HeaderMap) -> Result<Incoming, ClientError> {
+        let request = self.request(ask, headers).await?;
+        let deadline = self.options.deadline;
+        let opened = async {
+            let (head, body) = self.send(request).await?.into_parts();
+            if head.status == StatusCode::OK {
+                return Ok(body);
+            }
+            let body = self.read(body).await?;
+            Err(answer::problem(&self.url, head.status, &head.headers, &body))
+        };
+        tokio::time::timeout(deadline, opened)
+            .await
+            .map_err(|_| self.timeout(deadline))?
+    }
+
+    async fn request(&self, ask: &Ask, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, ClientError> {
+        let unwritable = |detail: String| ClientError::Request { detail };
+        let mut request = Request::builder()
+            .method(ask.method.clone())
+            .uri(format!("{}{}", self.url, ask.path))
+            .header(
+                USER_AGENT,
+                concat!("ipu-proxy-client/", env!("CARGO_PKG_VERSION")),
+            )
+            .header(ACCEPT, "*/*");
+        if let Some(token) = &self.options.token {
+            let bearer = format!("Bearer {}", token.read().await?);
+            let mut value = HeaderValue::from_str(&bearer)
+                .map_err(|_| unwritable("the token is none that a header can carry".to_owned()))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        if ask.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        request
+            .body(Full::new(ask.body.clone().unwrap_or_default()))
+            .map_err(|error| unwritable(error.to_string()))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+        self.client.request(request).await.map_err(|error| {
+            let (url, detail) = (self.url.clone(), chain(&error));
+            if is_distrust(&error) {
+                ClientError::Untrusted { url, detail }
+            } else if error.is_connect() {
+                ClientError::Unreachable { url, detail }
+            } else {
+                ClientError::Broken { url, detail }
+            }
+        })
+    }
+
+    async fn read(&self, body: Incoming) -> Result<Bytes, ClientError> {
+        let read = Limited::new(body, ANSWER_MAX).collect().await;
+        read.map(|body| body.to_bytes())
+            .map_err(|error| self.broken(chain(&*error)))
+    }
+
+    pub(crate) fn broken(&self, detail: String) -> ClientError {
+        ClientError::Broken {
+            url: self.url.clone(),
+            detail,
+        }
+    }
+
+    pub(crate) fn timeout(&self, waited: Duration) -> ClientError {
+        ClientError::Timeout {
+            url: self.url.clone(),
+            waited,
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    super::tls::refused(error)
+}
+
+#[cfg(not(feature = "tls"))]
+const fn is_distrust(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
+}
+
+/// The URL without the slash at its end, if it and the options belong together.
+fn parse(text: &str, options: &ClientOptions) -> Result<String, SetupError> {
+    let refused = |rule: &str| SetupError::Url {
+        url: text.to_owned(),
+        rule: rule.to_owned(),
+    };
+    let url = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("http://{text}")
+    };
+    let url = url.trim_end_matches('/');
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| refused("write http://host:port or https://host:port"))?;
+    let authority = uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .unwrap_or_default();
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(refused("it names no host"));
+    }
+    if authority.contains('@') {
+        return Err(refused(
+            "use a token or a certificate instead of a user and a password",
+        ));
+    }
+    if uri.query().is_some() {
+        return Err(refused("leave out what follows the question mark"));
+    }
+    match uri.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => check_plain(text, options)?,
+        Some(scheme) if *scheme == Scheme::HTTPS => check_secure(text, options)?,
+        _ => return Err(refused("the scheme is http or https")),
+    }
+    Ok(url.to_owned())
+}
+
+#[cfg(feature = "tls")]
+fn check_plain(url: &str, options: &ClientOptions) -> Result<(), SetupError> {
+    match options.tls {
+        Some(_) => Err(SetupError::NotSecure { url: url.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn check_secure(url: &str, options: &ClientOptions) -> Result<(), SetupError> {
+    match &options.tls {
+        Some(files) => super::tls::config(files).map(drop),
+        None => Err(SetupError::NobodyTrusted { url: url.to_owned() }),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+const fn check_plain(_: &str, _: &ClientOptions) -> Result<(), SetupError> {
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+fn check_secure(url: &str, _: &ClientOptions) -> Result<(), SetupError> {
+    Err(SetupError::Url {
+        url: url.to_owned(),
+        rule: "this build of the client speaks http only".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_host_with_or_without_scheme_and_path() {
+        let parsed = |text: &str| parse(text, &ClientOptions::default()).ok();
+        assert_eq!(parsed("localhost:8080").as_deref(), Some("http://localhost:8080"));
+        assert_eq!(parsed("http://[::1]:8080/").as_deref(), Some("http://[::1]:8080"));
+        assert_eq!(parsed("http://gate/ipu/").as_deref(), Some("http://gate/ipu"));
+        for broken in [
+            "",
+            "http://",
+            "ftp://host",
+            "http://me:pw@host",
+            "http://host/?a=b",
+            "http://ho st",
+        ] {
+            assert_eq!(parsed(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn https_asks_for_somebody_to_be_trusted() {
+        let refused = parse("https://host", &ClientOptions::default());
+        assert!(refused.is_err());
+    }
+}

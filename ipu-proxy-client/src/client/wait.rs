@@ -1,0 +1,232 @@
+//! Waiting for what takes longer than one request may.
+
+use std::time::Duration;
+
+use ipu_core::PartitionId;
+use tokio::time::Instant;
+
+use super::error::ClientError;
+use super::{DeletePartition, LONGEST_WAIT, Line, ProxyClient};
+use crate::documents::{
+    BlockerDocument, DeletedDocument, Exclude, HoldState, PartitionDocument, PutPartition,
+};
+
+/// How long one of several requests waits: so often is heard what has changed about the wait.
+const LOOK: Duration = Duration::from_secs(10);
+/// The pause after the first look that did not wait by itself.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// How to look.
+#[derive(Clone, Copy)]
+enum Look<'a> {
+    /// Ask for it, which makes it if need be.
+    Ask(&'a PutPartition),
+    /// See how far it is.
+    See,
+}
+
+/// Pauses between looks: none before the first, then doubling, until the patience is over.
+struct Looks {
+    began: Instant,
+    patience: Duration,
+    pause: Duration,
+}
+
+impl Looks {
+    fn new(patience: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            patience,
+            pause: PAUSE_FIRST,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.patience.saturating_sub(self.began.elapsed())
+    }
+
+    /// Waits for the next look, unless the last one took long enough by itself; an error if there is to be none.
+    async fn pause(&mut self, looked: Instant, what: impl FnOnce() -> String) -> Result<(), ClientError> {
+        let left = self.left();
+        if left.is_zero() {
+            return Err(ClientError::Late {
+                what: what(),
+                waited: self.patience,
+            });
+        }
+        let pause = self.pause.saturating_sub(looked.elapsed()).min(left);
+        self.pause = self.pause.saturating_mul(2).min(PAUSE_MAX);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+impl ProxyClient {
+    /// Asks for a partition until it is ready, for at most `patience`. `on_wait` hears of every answer that it is not. Nobody
+    /// is told before the first look, which comes at once; later looks wait at the proxy.
+    ///
+    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`delete`](Self::delete)
+    /// ends that.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Late`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
+    /// [`put`](Self::put) answers.
+    pub async fn ensure_active(
+        &self,
+        id: &PartitionId,
+        wanted: &PutPartition,
+        patience: Duration,
+        on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
+    ) -> Result<PartitionDocument, ClientError> {
+        self.until_active(id, Look::Ask(wanted), patience, on_wait).await
+    }
+
+    /// Waits until a partition is ready that somebody has asked for, for at most `patience`. The first look comes at once,
+    /// the others after pauses that grow.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Late`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
+    /// [`partition`](Self::partition) answers.
+    pub async fn wait_active(
+        &self,
+        id: &PartitionId,
+        patience: Duration,
+        on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
+    ) -> Result<PartitionDocument, ClientError> {
+        self.until_active(id, Look::See, patience, on_wait).await
+    }
+
+    async fn until_active(
+        &self,
+        id: &PartitionId,
+        look: Look<'_>,
+        patience: Duration,
+        on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
+    ) -> Result<PartitionDocument, ClientError> {
+        let mut looks = Looks::new(patience);
+        let mut wait = Duration::ZERO;
+        loop {
+            let looked = Instant::now();
+            let answer = match look {
+                Look::Ask(wanted) => self.put(id, wanted, Line::Join(wait.min(looks.left()))).await,
+                Look::See => self.partition(id).await,
+            };
+            wait = LOOK;
+            let partition = answer.map_err(|error| failed(error, id))?;
+            match partition.state {
+                HoldState::Active => return Ok(partition),
+                HoldState::Failed => {
+                    return Err(ClientError::PartitionFailed {
+                        id: id.clone(),
+                        errors: partition.errors,
+                    });
+                }
+                _ => on_wait(&partition),
+            }
+            let why = || match &partition.reason {
+                Some(reason) => format!("partition {id} is {}: {}", partition.state, reason.message),
+                None => format!("partition {id} is {}", partition.state),
+            };
+            looks.pause(looked, why).await?;
+        }
+    }
+
+    /// Gives a partition back until it is gone, for at most `patience`; that of `how` is not used. `on_wait` hears of every
+    /// answer that it is not.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Late`] if it is not gone in time: the proxy goes on by itself. And what [`delete`](Self::delete)
+    /// answers.
+    pub async fn wait_gone(
+        &self,
+        id: &PartitionId,
+        how: &DeletePartition,
+        patience: Duration,
+        on_wait: &mut (dyn FnMut(&DeletedDocument) + Send),
+    ) -> Result<(), ClientError> {
+        let mut looks = Looks::new(patience);
+        let mut how = how.clone();
+        loop {
+            let looked = Instant::now();
+            how.wait = LOOK.min(looks.left()).min(LONGEST_WAIT);
+            let left = self.delete(id, &how).await?;
+            if left.state == HoldState::Gone {
+                return Ok(());
+            }
+            on_wait(&left);
+            let why = || format!("partition {id} is {}", left.state);
+            looks.pause(looked, why).await?;
+        }
+    }
+
+    /// Excludes something and waits until nobody holds anything there, for at most `patience`. It stays excluded, also if that
+    /// is not so in time. `on_wait` hears who still does.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Late`] if somebody holds something for longer, and what [`exclude`](Self::exclude) answers.
+    pub async fn drain(
+        &self,
+        what: &Exclude,
+        patience: Duration,
+        on_wait: &mut (dyn FnMut(&[BlockerDocument]) + Send),
+    ) -> Result<(), ClientError> {
+        let mut looks = Looks::new(patience);
+        loop {
+            let looked = Instant::now();
+            let excluded = self.exclude(what).await?;
+            if excluded.holders.is_empty() {
+                return Ok(());
+            }
+            on_wait(&excluded.holders);
+            let why = || format!("{} partitions are still held there", excluded.holders.len());
+            looks.pause(looked, why).await?;
+        }
+    }
+}
+
+/// That the partition is in error is the same whether it is shown so or said to be so.
+fn failed(error: ClientError, id: &PartitionId) -> ClientError {
+    match error {
+        ClientError::Refused { problem, .. } if problem.code == "PartitionFailed" => {
+            let id = id.clone();
+            let errors = problem.errors;
+            ClientError::PartitionFailed { id, errors }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_look_comes_at_once_and_the_others_after_pauses_that_grow() {
+        let mut looks = Looks::new(Duration::from_secs(10));
+        let mut pauses = Vec::new();
+        loop {
+            let looked = Instant::now();
+            if looks.pause(looked, String::new).await.is_err() {
+                break;
+            }
+            pauses.push(u64::try_from(looked.elapsed().as_millis()).unwrap());
+        }
+        assert_eq!(pauses[..7], [50, 100, 200, 400, 800, 1600, 2000]);
+        assert_eq!(pauses.iter().sum::<u64>(), 10_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_waited_by_itself_is_followed_by_the_next() {
+        let mut looks = Looks::new(Duration::MAX);
+        let looked = Instant::now();
+        tokio::time::sleep(LOOK).await;
+        looks.pause(looked, String::new).await.unwrap();
+        assert_eq!(looked.elapsed(), LOOK);
+    }
+}
