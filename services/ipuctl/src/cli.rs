@@ -30,6 +30,7 @@ Examples:
   ipuctl --vipu 10.5.212.116:8090 partition list     what exists at a real controller, and whose it is
   ipuctl plan job.yaml                               what would be done, and why it cannot if not
   ipuctl gc                                          end and release what a killed ipuctl left behind
+  ipuctl --proxy http://vipu-proxy:8080 stats        what is used and free where a proxy shares a cluster
 
 Exit codes: 0 done; a job's own code; 64 command line; 65 manifest; 66 not found; 69 controller; 70 bug; 71 host;
 75 no room now; 77 denied; 78 can never fit; 128+n ended by signal n.";
@@ -75,6 +76,46 @@ pub(crate) struct Global {
 
     #[command(flatten)]
     pub(crate) secure: Secure,
+
+    #[command(flatten)]
+    pub(crate) through: Through,
+}
+
+/// Flags for going through a proxy.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Through a V-IPU proxy")]
+pub(crate) struct Through {
+    /// Proxy that owns the ledger, instead of a controller: http://HOST[:PORT] or https://…
+    #[arg(long, global = true, value_name = "URL", env = "IPUCTL_PROXY")]
+    pub(crate) proxy: Option<String>,
+
+    /// File that holds the token for the proxy; it is read anew for every request
+    #[arg(long, global = true, value_name = "FILE", env = "IPUCTL_PROXY_TOKEN_FILE")]
+    pub(crate) proxy_token_file: Option<PathBuf>,
+
+    /// Certificate authority that signed the proxy's certificate, for https
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_PROXY_CA")]
+    pub(crate) proxy_ca: Option<PathBuf>,
+
+    /// Certificate of this client for the proxy
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_CERT",
+        requires_all = ["proxy_key", "proxy_ca"]
+    )]
+    pub(crate) proxy_cert: Option<PathBuf>,
+
+    /// Private key of that certificate
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_KEY",
+        requires = "proxy_cert"
+    )]
+    pub(crate) proxy_key: Option<PathBuf>,
 }
 
 /// Flags for controllers that ask who is there.
@@ -130,6 +171,8 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+    /// Comma-separated values with a line of headings; of `usage` only.
+    Csv,
 }
 
 #[derive(Debug, Subcommand)]
@@ -145,9 +188,23 @@ pub(crate) enum Command {
     Partition(Partition),
     /// How many partitions of a size fit now
     Query(Query),
+    /// IPUs used and available, by namespace and in total (with --proxy)
+    Stats,
+    /// Who waits in the line, first come first, and why (with --proxy)
+    Waiting,
+    /// The proxy's controllers: whether they answer, and what is free (with --proxy)
+    Controllers,
+    /// Who held what for how long (with --proxy)
+    Usage(Usage),
+    /// Have hardware get nothing new; who holds something there keeps it (with --proxy)
+    Cordon(Cordon),
+    /// Let hardware get something new again (with --proxy)
+    Uncordon(Uncordon),
+    /// Cordon, and wait until nobody holds anything there any more (with --proxy)
+    Drain(Drain),
     /// The controller's version and address
     ServerVersion(ServerVersion),
-    /// End what killed runs left on this host and release their partitions
+    /// End what killed runs left on this host and release their partitions; with --proxy, have it repair its ledger now
     Gc,
     /// Print completions for a shell
     Completions {
@@ -213,10 +270,28 @@ pub(crate) struct Run {
 #[command(after_help = "\
 Examples:
   ipuctl plan job.yaml
-  ipuctl plan jobs.yaml -o json | jq '.jobs[].partitions[].size'")]
+  ipuctl plan jobs.yaml -o json | jq '.jobs[].partitions[].size'
+  ipuctl --proxy http://vipu-proxy:8080 plan --size 16,16 --if-ended training")]
 pub(crate) struct Plan {
-    #[command(flatten)]
-    pub(crate) manifest: Manifest,
+    /// File with IPUJobs, YAML or JSON; `-` for standard input
+    #[arg(value_name = "JOB.yaml", required_unless_present = "size")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Which IPUJob of the file, if it holds several
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+
+    /// Change a field first, such as `spec.ipusPerJobInstance=4`; may be repeated
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// Instead of a file: partitions of so many IPUs each, side by side (with --proxy)
+    #[arg(long, value_name = "IPUS,…", value_delimiter = ',', conflicts_with = "file")]
+    pub(crate) size: Vec<IpuCount>,
+
+    /// As if these partitions had ended (with --proxy)
+    #[arg(long, value_name = "ID,…", value_delimiter = ',')]
+    pub(crate) if_ended: Vec<PartitionId>,
 
     /// V-IPU allocation to draw from
     #[arg(long, value_name = "ID")]
@@ -259,6 +334,9 @@ pub(crate) enum Partition {
         /// Refuse instead of waiting in the line
         #[arg(long)]
         no_wait: bool,
+        /// Namespace that it is counted in, with --proxy [default: your user name]
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
     },
     /// Show one partition
     Get {
@@ -273,6 +351,7 @@ pub(crate) enum Partition {
         id: PartitionId,
     },
     /// Give a partition back
+    #[command(visible_alias = "delete")]
     Remove {
         /// Which
         id: PartitionId,
@@ -298,6 +377,61 @@ pub(crate) struct Query {
     /// V-IPU allocation to draw from
     #[arg(long, value_name = "ID")]
     pub(crate) allocation: Option<AllocationId>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ipuctl usage --since 30d -o csv > usage.csv
+  ipuctl usage --since 2026-11-01 -o json")]
+pub(crate) struct Usage {
+    /// Holds that ended then or later: a time such as 24h or 7d ago, or 2026-11-01, or 2026-11-01T08:30:00Z
+    #[arg(long, value_name = "WHEN", default_value = "1970-01-01")]
+    pub(crate) since: String,
+}
+
+/// What to cordon, and why.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ipuctl cordon a1 --reason 'a fan is broken'           machine a1, if there is one controller
+  ipuctl cordon pod1:8090/a1/2 --reason 'ECC errors'    IPU 2 of machine a1 of that controller
+  ipuctl cordon pod1:8090 --reason 'new firmware'       all of a controller")]
+pub(crate) struct Cordon {
+    /// What: CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU; without the controller if there is one only
+    pub(crate) target: String,
+    /// Why, for people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Name of the cordon [default: made from what is cordoned]
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+}
+
+/// What to uncordon.
+#[derive(Debug, Args)]
+pub(crate) struct Uncordon {
+    /// What, as it was cordoned
+    #[arg(required_unless_present = "id")]
+    pub(crate) target: Option<String>,
+    /// Name of the cordon
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) id: Option<String>,
+}
+
+/// What to drain, and for how long.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  ipuctl drain a1 --reason 'a fan is broken' --wait-for 3600 && replace-the-fan
+
+Exit codes: 0 nobody holds anything there any more; 75 somebody still does after that time. It stays cordoned.")]
+pub(crate) struct Drain {
+    #[command(flatten)]
+    pub(crate) cordon: Cordon,
+    /// Seconds to wait; without it for as long as it takes
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait_for: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ mod run;
 mod state;
 mod table;
 mod text;
+mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -84,6 +85,9 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
 }
 
 async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -> Result<Code, Failure> {
+    if let Some(proxy) = commands::proxy::client(global)? {
+        return commands::proxy::run(command, &proxy, global, output).await;
+    }
     match command {
         Command::Run(arguments) => run::run(arguments, global, output).await,
         Command::Plan(arguments) => commands::plan::run(arguments, global, output).await,
@@ -91,6 +95,13 @@ async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -
         Command::Query(arguments) => commands::query::run(arguments, global, output).await,
         Command::ServerVersion(arguments) => commands::server_version::run(&arguments, global, output).await,
         Command::Gc => commands::gc::run(global, output).await,
+        Command::Stats => Err(commands::proxy::needed("stats")),
+        Command::Waiting => Err(commands::proxy::needed("waiting")),
+        Command::Controllers => Err(commands::proxy::needed("controllers")),
+        Command::Usage(_) => Err(commands::proxy::needed("usage")),
+        Command::Cordon(_) => Err(commands::proxy::needed("cordon")),
+        Command::Uncordon(_) => Err(commands::proxy::needed("uncordon")),
+        Command::Drain(_) => Err(commands::proxy::needed("drain")),
         Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
     }
 }

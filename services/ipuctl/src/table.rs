@@ -61,6 +61,10 @@ pub(crate) fn render(
         Format::Json => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| Failure::because(Code::Bug, "print the result as JSON", error)),
+        Format::Csv => Err(Failure::new(
+            Code::Usage,
+            "comma-separated values are printed by `ipuctl usage` only; use -o json or -o yaml",
+        )),
         Format::Yaml => serde_saphyr::to_string(value)
             .map(|text| if text.ends_with('\n') { text } else { text + "\n" })
             .map_err(|error| Failure::because(Code::Bug, "print the result as YAML", error)),

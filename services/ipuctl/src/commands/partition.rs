@@ -67,7 +67,11 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 reconfigurable,
                 allocation,
                 no_wait,
+                namespace,
             } => {
+                if namespace.is_some() {
+                    return Err(super::proxy::needed("--namespace"));
+                }
                 let mut spec = PartitionSpec::of_size(size);
                 spec.gcds = num_gcds;
                 spec.replicas = num_replicas.unwrap_or(num_gcds);

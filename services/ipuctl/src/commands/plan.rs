@@ -11,7 +11,7 @@ use ipu_k8s::crd::Manifest;
 use ipu_vipu_client::VipuController as _;
 use serde::Serialize;
 
-use crate::cli::{Global, Plan};
+use crate::cli::{Global, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
 use crate::connect::{Connection, controller_failure, ledger_failure};
 use crate::exit_code::{Code, Failure};
@@ -56,7 +56,7 @@ struct Wanted {
 /// Whether the partitions of a job fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Verdict {
+pub(crate) enum Verdict {
     Now,
     Unknown,
     Waits,
@@ -65,27 +65,50 @@ enum Verdict {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Fit {
-    verdict: Verdict,
-    why: String,
+pub(crate) struct Fit {
+    pub(crate) verdict: Verdict,
+    pub(crate) why: String,
 }
 
 /// Plans every job of the file.
 pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Result<Code, Failure> {
-    let manifests = manifest::read(&arguments.manifest, output)?;
+    if !arguments.size.is_empty() || !arguments.if_ended.is_empty() {
+        return Err(super::proxy::needed("plan --size and --if-ended"));
+    }
+    let connection = Connection::open(global, output).await?;
+    let done = jobs(arguments, global, output, async |job: &JobSpec| {
+        fit(job, &connection).await
+    })
+    .await;
+    connection.close().await;
+    done
+}
+
+/// Plans every job of the file; `fit` tells whether its partitions fit.
+pub(crate) async fn jobs(
+    arguments: Plan,
+    global: &Global,
+    output: &Output,
+    fit: impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
+) -> Result<Code, Failure> {
+    let file = arguments
+        .file
+        .ok_or_else(|| Failure::new(Code::Usage, "name a file with IPUJobs"))?;
+    let wanted = ManifestArguments {
+        file,
+        name: arguments.name,
+        set: arguments.set,
+    };
+    let manifests = manifest::read(&wanted, output)?;
     let overrides = Overrides {
         uid: UID.to_owned(),
         allocation: arguments.allocation,
         priority: None,
     };
-    let connection = Connection::open(global, output).await?;
     let mut answer = Answer { jobs: Vec::new() };
     for manifest in manifests {
-        answer
-            .jobs
-            .push(one(manifest, &overrides, &connection, output).await?);
+        answer.jobs.push(one(manifest, &overrides, &fit, output).await?);
     }
-    connection.close().await;
     output.result(&render(global.output, &answer, || text_of(&answer))?);
     let invalid = answer.jobs.iter().any(|job| !job.violations.is_empty());
     let worst = answer
@@ -105,7 +128,7 @@ pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Re
 async fn one(
     manifest: Manifest,
     overrides: &Overrides,
-    connection: &Connection,
+    fit: &impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
     output: &Output,
 ) -> Result<Planned, Failure> {
     let name = manifest::name_of(&manifest);
@@ -132,7 +155,7 @@ async fn one(
             spec: spec.partition().clone(),
         })
         .collect();
-    let fit = fit(&spec, connection).await?;
+    let fit = fit(&spec).await?;
     Ok(Planned {
         name,
         violations: Vec::new(),

@@ -8,5 +8,6 @@ mod home;
 mod kill;
 mod line;
 mod nested;
+mod proxy;
 mod signals;
 mod supervise;
