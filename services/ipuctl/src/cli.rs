@@ -85,7 +85,7 @@ pub(crate) struct Global {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Through a V-IPU proxy")]
 pub(crate) struct Through {
-    /// Proxy that owns the ledger, instead of a controller: http://HOST[:PORT] or https://…
+    /// Proxy that owns the ledger, instead of a controller: http://HOST:PORT or https://…
     #[arg(long, global = true, value_name = "URL", env = "IPUCTL_PROXY")]
     pub(crate) proxy: Option<String>,
 
