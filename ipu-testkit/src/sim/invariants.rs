@@ -83,7 +83,12 @@ impl World {
                 let (old, new) = (before.get(id), after.get(id));
                 let (from, to) = (label(old.map(|e| &**e)), label(new.map(|e| &**e)));
                 if (from, to) == ("intent", "active") {
-                    self.state().lost.retain(|(_, lost)| lost != id);
+                    // It may be lost between the answer that it is there and the commit of that.
+                    let gone = |name: &ControllerName| {
+                        self.controller(name)
+                            .is_some_and(|fake| fake.held().iter().all(|held| held.id != *id))
+                    };
+                    self.state().lost.retain(|(name, lost)| lost != id || gone(name));
                 }
                 if from != to {
                     *self.state().report.transitions.entry((from, to)).or_default() += 1;
