@@ -6,6 +6,7 @@ use core::time::Duration;
 use super::BrokenPlan;
 use super::end::{End, Failure};
 use super::facts::Facts;
+use crate::Timestamp;
 use crate::job::RestartPolicy;
 use crate::plan::{FirstFailure, InstanceStatus, Outcome, Plan};
 
@@ -52,8 +53,8 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
 #[derive(Default)]
 struct Pass {
     restarts_after_success: u32,
-    /// How long those pause that restart after failure.
-    pauses: Vec<Duration>,
+    /// When those start again that restart after failure.
+    retries: Vec<Timestamp>,
     /// What may be blamed, by instance.
     failures: Vec<(u32, Vec<Failure>)>,
 }
@@ -102,8 +103,7 @@ fn check_one(
                 return Some(wrong);
             }
             if outcome.is_none() {
-                pass.pauses
-                    .extend(now.retry_at.map(|retry| retry.since(facts.seen.now)));
+                pass.retries.extend(now.retry_at);
             }
         }
     }
@@ -165,18 +165,19 @@ fn check_memory(facts: &Facts<'_>, now: &InstanceStatus, end: &End) -> Option<Br
                 .then_some(())
                 .and_then(|()| wrong("a suspended job backs off"));
         }
-        let pause = now.retry_at.map(|retry| retry.since(facts.seen.now));
+        // Points in time and not pauses are compared: at the end of time no pause is as long as is due.
+        let after = |pause| Some(facts.seen.now.plus(pause));
         let (expected, given_back) = match end {
-            End::Well => (Some(base), 0),
+            End::Well => (after(base), 0),
             End::NothingRuns => (
-                Some(back_off(base, before.given_back)),
+                after(back_off(base, before.given_back)),
                 before.given_back.saturating_add(1),
             ),
             // Which of those that failed together had which restart is all the same: the counts are checked together.
-            End::Badly(_) => (pause, 0),
+            End::Badly(_) => (now.retry_at, 0),
             End::None | End::SessionOver => (None, 0),
         };
-        if pause.is_none() || pause != expected {
+        if now.retry_at.is_none() || now.retry_at != expected {
             return wrong("its back-off is not the one that is due");
         }
         if now.given_back != given_back {
@@ -228,16 +229,19 @@ impl Pass {
             // Who is suspended in the same pass forgets its pause, not that it restarted.
             return;
         }
-        let restarted = u32::try_from(self.pauses.len()).unwrap_or(u32::MAX);
+        let restarted = u32::try_from(self.retries.len()).unwrap_or(u32::MAX);
         if used != restarted || all != restarted.saturating_add(self.restarts_after_success) {
             let what = "its restarts are not how many instances restart";
             broken.push(BrokenPlan::Status { what });
             return;
         }
         let first = before.restarts_after_failure;
-        let due = (0..used).map(|more| back_off(facts.job.back_off(), first.saturating_add(more)));
-        self.pauses.sort_unstable();
-        if !due.eq(self.pauses.iter().copied()) {
+        let due = (0..used).map(|more| {
+            let pause = back_off(facts.job.back_off(), first.saturating_add(more));
+            facts.seen.now.plus(pause)
+        });
+        self.retries.sort_unstable();
+        if !due.eq(self.retries.iter().copied()) {
             let what = "those that restart do not pause as long as is due";
             broken.push(BrokenPlan::Status { what });
         }
