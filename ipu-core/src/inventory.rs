@@ -81,7 +81,7 @@ impl Inventory {
         }
         Self {
             topology: topology.clone(),
-            holders: Holders::none(domains, topology.ipus()),
+            holders: Holders::none(domains),
             exclusions: Exclusions::default(),
             vacant: (0..domains).map(|domain| topology.ipu_mask(domain)).collect(),
             excluded: vec![0; domains as usize],

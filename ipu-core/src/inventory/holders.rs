@@ -9,7 +9,10 @@ use crate::ids::PartitionId;
 /// No holder, in the tables below.
 const NONE: u32 = u32::MAX;
 
-/// The holders, each with one block. There are never more than IPUs, so that all tables are made once.
+/// How long the table of ids is at first.
+const FEW: usize = 8;
+
+/// The holders, each with one block.
 #[derive(Clone, Debug)]
 pub(super) struct Holders {
     /// Entries by number; the free ones are listed in `spare`.
@@ -17,7 +20,8 @@ pub(super) struct Holders {
     spare: Vec<u32>,
     /// For each IPU (64 for each link domain) the number of its holder.
     by_ipu: Vec<u32>,
-    /// Numbers by the digest of their id: open addressing, at most half full, a power of two long.
+    /// Numbers by the digest of their id: open addressing, at most half full, a power of two long. No longer than the most
+    /// holders that there ever were need, because they are few where partitions are large, and a short table is near.
     by_id: Vec<Slot>,
     len: u32,
 }
@@ -38,13 +42,13 @@ impl Slot {
 }
 
 impl Holders {
-    /// No holders, of at most `ipus` IPUs in `link_domains` link domains.
-    pub(super) fn none(link_domains: u32, ipus: u32) -> Self {
+    /// No holders, in `link_domains` link domains.
+    pub(super) fn none(link_domains: u32) -> Self {
         Self {
             entries: Vec::new(),
             spare: Vec::new(),
             by_ipu: vec![NONE; link_domains as usize * 64],
-            by_id: vec![Slot::FREE; (ipus.max(1) as usize * 2).next_power_of_two()],
+            by_id: vec![Slot::FREE; FEW],
             len: 0,
         }
     }
@@ -92,14 +96,34 @@ impl Holders {
             u32::try_from(self.entries.len() - 1).unwrap_or(NONE)
         });
         self.mark(&block, number);
-        let digest = digest(&id);
-        let mut slot = self.home(digest);
+        self.len += 1;
+        if self.len as usize * 2 > self.by_id.len() {
+            self.grow();
+        }
+        self.add(Slot {
+            digest: digest(&id),
+            number,
+        });
+        self.entries[number as usize] = Some((id, block));
+    }
+
+    /// Adds a number to the table of ids, which has room.
+    fn add(&mut self, added: Slot) {
+        let mut slot = self.home(added.digest);
         while self.by_id[slot].number != NONE {
             slot = self.next(slot);
         }
-        self.by_id[slot] = Slot { digest, number };
-        self.entries[number as usize] = Some((id, block));
-        self.len += 1;
+        self.by_id[slot] = added;
+    }
+
+    /// Makes the table of ids twice as long.
+    #[cold]
+    fn grow(&mut self) {
+        let longer = vec![Slot::FREE; self.by_id.len() * 2];
+        let shorter = core::mem::replace(&mut self.by_id, longer);
+        for slot in shorter.into_iter().filter(|slot| slot.number != NONE) {
+            self.add(slot);
+        }
     }
 
     /// Removes a holder; none if it is not there.
@@ -189,12 +213,14 @@ mod tests {
     proptest! {
         #[test]
         fn holders_are_found_however_their_ids_collide(
-            steps in prop::collection::vec((0_u32..40, 0_u8..4), 0..60),
+            ipus in 1_u8..24,
+            steps in prop::collection::vec((0_u32..40, 0_u8..24), 0..60),
         ) {
-            // Eight slots for up to four of forty ids: most of them meet others.
-            let mut holders = Holders::none(1, 4);
+            // At most twice as many slots as holders, of forty ids: most of them meet others.
+            let mut holders = Holders::none(1);
             let mut model = BTreeMap::new();
             for (name, ipu) in steps {
+                let ipu = ipu % ipus;
                 let id = PartitionId::new(format!("p-{name}")).unwrap();
                 let block = Block::within(0, ipu, IpuCount::ONE).unwrap();
                 let held = model.remove(&id);

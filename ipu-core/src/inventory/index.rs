@@ -27,6 +27,8 @@ use crate::units::IpuCount;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeIndex {
     rows: Vec<Row>,
+    /// The IPUs that each row has; none if every row has 64, which takes less room near the processor.
+    ipus: Vec<u64>,
     /// A tree in which each node has [`Node::CHILDREN`] children and one byte for each. Bit k of a byte is set if there is
     /// a maximal free block of 2^k IPUs below. The root is the first; the children of node n follow each other from node
     /// n × `CHILDREN` + 1 on; the rows are where the nodes of one more level would be.
@@ -36,10 +38,9 @@ pub struct FreeIndex {
     total: u32,
 }
 
-/// The IPUs that a row has, and those of them that are free.
+/// The IPUs of a row that are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
-    ipus: u64,
     free: u64,
     /// The maximal blocks of what is free.
     blocks: Blocks,
@@ -79,14 +80,12 @@ impl FreeIndex {
     /// An index of rows that have these IPUs, all of them free; bit i of a word for IPU i.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = u64>) -> Self {
-        let rows: Vec<Row> = rows
-            .into_iter()
-            .map(|ipus| Row {
-                ipus,
-                free: 0,
-                blocks: Blocks::NONE,
-            })
-            .collect();
+        let ipus: Vec<u64> = rows.into_iter().collect();
+        let none = Row {
+            free: 0,
+            blocks: Blocks::NONE,
+        };
+        let rows = vec![none; ipus.len()];
         let (mut nodes, mut level) = (1, Node::CHILDREN);
         while level < rows.len() {
             nodes += level;
@@ -94,12 +93,16 @@ impl FreeIndex {
         }
         let mut index = Self {
             rows,
+            ipus: Vec::new(),
             nodes: vec![Node::default(); nodes],
             any: 0,
             total: 0,
         };
-        for row in 0..index.rows.len() {
-            index.set(row, index.rows[row].ipus);
+        for (row, ipus) in ipus.iter().enumerate() {
+            index.set(row, *ipus);
+        }
+        if ipus.iter().any(|ipus| *ipus != u64::MAX) {
+            index.ipus = ipus;
         }
         index
     }
@@ -213,7 +216,8 @@ impl FreeIndex {
         let (Some(node), Some(found)) = (Half::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };
-        if (found.free | !found.ipus) & node.ipus() != 0 {
+        let ipus = self.ipus.get(row).copied().unwrap_or(u64::MAX);
+        if (found.free | !ipus) & node.ipus() != 0 {
             return false;
         }
         found.free ^= node.ipus();
