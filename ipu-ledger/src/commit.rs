@@ -5,8 +5,13 @@
 //! the callers of one write are answered together and come back together, and the first of them must not write alone.
 //! No task is spawned: the leader is one of the callers. If it is dropped in the middle, the transitions that have no
 //! answer go back into the queue and the next caller leads; they are safe to repeat.
+//!
+//! The store is asked no more than is needed to be up to date. A commit proves that what it was decided on was the newest,
+//! so as long as nobody else writes it is not looked first; and a reader is content with what was looked up, or proved,
+//! after he came.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipu_core::{Change, ChangeKey, Entry, LedgerState, PartitionId, UsageRecord};
@@ -21,21 +26,35 @@ use crate::usage::UsageLog;
 /// write at the same time all get through.
 const TRIES: u32 = 100;
 
+/// After how many writes without news from other processes it is no longer looked for news before each write.
+const ALONE_AFTER: u32 = 16;
+
 pub(crate) struct Committer<S> {
     store: S,
     /// Where ended holds are recorded before they are forgotten.
     usage: Option<Arc<dyn UsageLog>>,
     cached: tokio::sync::Mutex<Cached>,
+    /// What was durable when this process last heard of it.
+    known: Arc<Mutex<Entries>>,
     queue: Mutex<Vec<Box<dyn Job>>>,
+    /// Numbers those who ask, in the order in which they come.
+    asked: AtomicU64,
     /// Counts the commits after which somebody in the line may have a better answer.
     freed: watch::Sender<u64>,
     changes: broadcast::Sender<LedgerChange>,
 }
 
+type Entries = BTreeMap<PartitionId, Arc<Entry>>;
+
 struct Cached {
     /// None if what is cached may differ from what is stored.
     revision: Option<Revision>,
+    /// Whoever has this number or an earlier one came before the store was last seen to be at `revision`.
+    as_of: u64,
+    /// How many more writes are expected to meet those of other processes.
+    shared: u32,
     state: LedgerState,
+    known: Arc<Mutex<Entries>>,
     /// What was told last of the entries in which `state` is ahead of it: a commit is under way, or came to nothing.
     ahead: BTreeMap<PartitionId, Option<Arc<Entry>>>,
     /// Whether the ledger was ever loaded. What was there before is no change.
@@ -68,6 +87,15 @@ impl Cached {
     fn catch_up(&mut self) {
         let ahead = std::mem::take(&mut self.ahead);
         let state = &self.state;
+        {
+            let mut known = locked(&self.known);
+            for id in ahead.keys() {
+                match state.get_shared(id) {
+                    Some(entry) => known.insert(id.clone(), Arc::clone(entry)),
+                    None => known.remove(id),
+                };
+            }
+        }
         self.feed.tell(
             ahead
                 .into_iter()
@@ -86,6 +114,10 @@ impl Cached {
         if std::mem::replace(&mut self.loaded, true) {
             self.feed.tell(difference(&self.state, &state));
         }
+        *locked(&self.known) = state
+            .shared()
+            .map(|entry| (entry.id.clone(), Arc::clone(entry)))
+            .collect();
         self.state = state;
     }
 }
@@ -186,16 +218,22 @@ impl Drop for Batch<'_> {
 impl<S: LedgerStore> Committer<S> {
     pub(crate) fn new(store: S, clock: Clock, usage: Option<Arc<dyn UsageLog>>) -> Self {
         let (feed, changes) = Feed::new(clock);
+        let known = Arc::default();
         Self {
             store,
             usage,
+            asked: AtomicU64::new(0),
             cached: tokio::sync::Mutex::new(Cached {
                 revision: None,
+                as_of: 0,
+                shared: 0,
                 state: LedgerState::default(),
+                known: Arc::clone(&known),
                 ahead: BTreeMap::new(),
                 loaded: false,
                 feed,
             }),
+            known,
             queue: Mutex::default(),
             freed: watch::Sender::new(0),
             changes,
@@ -205,6 +243,16 @@ impl<S: LedgerStore> Committer<S> {
     /// Hears of every change from now on.
     pub(crate) fn changes(&self) -> broadcast::Receiver<LedgerChange> {
         self.changes.subscribe()
+    }
+
+    /// The entry of `id` as this process last heard of it: what it wrote itself is in it, what others wrote may not be yet.
+    pub(crate) fn known(&self, id: &PartitionId) -> Option<Arc<Entry>> {
+        locked(&self.known).get(id).cloned()
+    }
+
+    /// The number of somebody who asks now.
+    fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Hears of commits that freed something.
@@ -220,6 +268,7 @@ impl<S: LedgerStore> Committer<S> {
         F: FnMut(&LedgerState) -> (T, Vec<Change>) + Send + 'static,
     {
         let (reply, mut answer) = oneshot::channel();
+        self.ask();
         locked(&self.queue).push(Box::new(Transition {
             decide,
             outcome: None,
@@ -239,8 +288,11 @@ impl<S: LedgerStore> Committer<S> {
         &self,
         look: impl FnOnce(&LedgerState) -> T + Send,
     ) -> Result<T, Arc<StoreError>> {
+        let asked = self.ask();
         let mut cached = self.cached.lock().await;
-        self.refresh(&mut cached).await?;
+        if cached.revision.is_none() || cached.as_of < asked {
+            self.refresh(&mut cached).await?;
+        }
         Ok(look(&cached.state))
     }
 
@@ -258,6 +310,7 @@ impl<S: LedgerStore> Committer<S> {
             let result = match self.commit(cached, &mut batch).await {
                 Err(StoreError::Conflict { .. }) if tries < TRIES => {
                     tries += 1;
+                    cached.shared = ALONE_AFTER;
                     continue;
                 }
                 Err(StoreError::Full { .. }) if batch.split() => continue,
@@ -277,25 +330,35 @@ impl<S: LedgerStore> Committer<S> {
 
     async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
         let _turn = self.store.turn().await?;
-        self.refresh(cached).await?;
+        if cached.revision.is_none() || cached.shared > 0 {
+            cached.shared = cached.shared.saturating_sub(1);
+            self.refresh(cached).await?;
+        }
         batch.take();
-        // From here to the commit the cache is ahead of the store; if this future is dropped it has to be read again.
-        let Some(basis) = cached.revision.take() else {
-            return Err(abandoned());
-        };
-        let mut changes: BTreeMap<ChangeKey, Change> = BTreeMap::new();
-        let mut freed = false;
-        for job in batch.next() {
-            for change in job.run(&cached.state) {
-                freed |= frees(&cached.state, &change);
-                cached.advance(&change);
-                changes.insert(change.key(), change);
+        let asked = self.asked.load(Ordering::SeqCst);
+        let (basis, changes, freed) = loop {
+            // From here to the commit the cache is ahead of the store; if this future is dropped it has to be read again.
+            let Some(basis) = cached.revision.take() else {
+                return Err(abandoned());
+            };
+            let mut changes: BTreeMap<ChangeKey, Change> = BTreeMap::new();
+            let mut freed = false;
+            for job in batch.next() {
+                for change in job.run(&cached.state) {
+                    freed |= frees(&cached.state, &change);
+                    cached.advance(&change);
+                    changes.insert(change.key(), change);
+                }
             }
-        }
-        if changes.is_empty() {
+            if !changes.is_empty() {
+                break (basis, changes, freed);
+            }
             cached.revision = Some(basis);
-            return Ok(());
-        }
+            // No commit proves that this was decided on the newest state.
+            if cached.as_of >= asked || !self.refresh(cached).await? {
+                return Ok(());
+            }
+        };
         let changes: Vec<Change> = changes.into_values().collect();
         if let Some(log) = &self.usage {
             let ended = cached.ended();
@@ -303,9 +366,11 @@ impl<S: LedgerStore> Committer<S> {
                 log.append(&ended).await?;
             }
         }
+        let proved = self.asked.load(Ordering::SeqCst);
         let revision = self.store.commit(&basis, &changes).await?;
         tracing::debug!(%revision, changes = changes.len(), "committed to the ledger");
         cached.revision = Some(revision);
+        cached.as_of = proved;
         cached.catch_up();
         if freed {
             self.freed.send_modify(|count| *count += 1);
@@ -313,8 +378,15 @@ impl<S: LedgerStore> Committer<S> {
         Ok(())
     }
 
-    async fn refresh(&self, cached: &mut Cached) -> Result<(), StoreError> {
-        if let Some(snapshot) = self.store.load(cached.revision.as_ref()).await? {
+    /// Looks what is stored now, and says whether that is news.
+    async fn refresh(&self, cached: &mut Cached) -> Result<bool, StoreError> {
+        let asked = self.asked.load(Ordering::SeqCst);
+        let newest = self.store.load(cached.revision.as_ref()).await?;
+        let news = newest.is_some();
+        if let Some(snapshot) = newest {
+            if cached.revision.is_some() {
+                cached.shared = ALONE_AFTER;
+            }
             cached.replace(LedgerState::of(snapshot.entries).with_exclusions(snapshot.exclusions));
             cached.revision = Some(snapshot.revision);
         }
@@ -322,7 +394,8 @@ impl<S: LedgerStore> Committer<S> {
         if cached.revision.is_none() {
             return Err(abandoned());
         }
-        Ok(())
+        cached.as_of = asked;
+        Ok(news)
     }
 }
 

@@ -6,18 +6,18 @@ use std::time::Duration;
 use ipu_core::{
     Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, Owner,
     PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Timestamp,
-    UsageRecord, Verdict, Waiting, WhatIf, World,
+    UsageRecord, Verdict, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Grant, Pending, Released, RepairReport};
+use crate::answer::{Answer, Pending, Released, RepairReport};
 use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
 use crate::feed::LedgerChange;
-use crate::go_on::{Asks, gone, is_recorded, is_recorded_by};
+use crate::go_on::{Asks, gone, is_recorded};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
@@ -81,66 +81,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// release.
     pub async fn ensure(&self, request: Request) -> Result<Answer, LedgerError> {
         self.step(&request, Duration::ZERO, Asks::Anew).await
-    }
-
-    /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
-    ///
-    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
-    /// ends that. A release also ends this, with [`Illegal::Moved`]: it asks once, and does not ask again for what was given
-    /// back meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError::DoesNotFit`] if the request does not want to wait, [`LedgerError::PartitionFailed`] if the
-    /// partition is in error, and what [`ensure`](Self::ensure) answers.
-    pub async fn ensure_active(
-        &self,
-        request: Request,
-        on_wait: &mut (dyn FnMut(&Waiting) + Send),
-    ) -> Result<Grant, LedgerError> {
-        let options = &self.driver.options;
-        let mut told: Option<Waiting> = None;
-        let mut pause = options.first_poll;
-        let mut asks = Asks::Anew;
-        loop {
-            let mut freed = self.driver.commit.freed();
-            let answer = self.step(&request, options.patience, asks).await?;
-            if is_recorded_by(&answer) {
-                asks = Asks::ToGoOn;
-            }
-            match answer {
-                Answer::Active(grant) => return Ok(grant),
-                Answer::Refused(waiting) => {
-                    return Err(LedgerError::DoesNotFit {
-                        id: request.id,
-                        waiting: Box::new(waiting),
-                    });
-                }
-                Answer::Waiting(waiting) => {
-                    if told.as_ref() != Some(&waiting) {
-                        on_wait(&waiting);
-                        told = Some(waiting);
-                    }
-                    pause = options.first_poll;
-                    tokio::select! {
-                        // So that a test on virtual time goes the same way every time.
-                        biased;
-                        _ = freed.changed() => {}
-                        () = tokio::time::sleep(options.line_poll) => {}
-                    }
-                }
-                Answer::Pending(Pending::Failed { errors }) => {
-                    return Err(LedgerError::PartitionFailed {
-                        id: request.id,
-                        errors,
-                    });
-                }
-                Answer::Pending(_) => {
-                    tokio::time::sleep(pause).await;
-                    pause = pause.saturating_mul(2).min(options.longest_poll);
-                }
-            }
-        }
     }
 
     pub(crate) async fn step(
@@ -445,6 +385,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Errors of the store.
     pub async fn get(&self, id: &PartitionId) -> Result<Option<Entry>, LedgerError> {
         Ok(self.driver.commit.read(|state| state.get(id).cloned()).await?)
+    }
+
+    /// The entry of `id` as this process last heard of it, without asking the store: what was changed through this ledger or
+    /// a clone of it is in there, what other processes changed may not be yet.
+    #[must_use]
+    pub fn known(&self, id: &PartitionId) -> Option<Arc<Entry>> {
+        self.driver.commit.known(id)
     }
 
     /// All entries, by id: those that hold and those that wait.

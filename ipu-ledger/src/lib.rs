@@ -44,6 +44,7 @@ mod options;
 mod repair;
 mod store;
 mod telling;
+mod until_active;
 mod usage;
 mod views;
 

@@ -1,6 +1,7 @@
 //! The ledger over simulated controllers, stores and crashes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod asking_the_store;
 mod changes;
 mod driving;
 mod embedded;

@@ -1,0 +1,106 @@
+//! Waiting until a partition is ready.
+
+use ipu_core::{Request, Waiting};
+use ipu_vipu_client::VipuController;
+use tokio::sync::watch;
+
+use crate::answer::{Answer, Grant, Pending};
+use crate::error::LedgerError;
+use crate::go_on::{Asks, is_recorded_by};
+use crate::ledger::Ledger;
+use crate::store::LedgerStore;
+
+impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
+    /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
+    ///
+    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
+    /// ends that. A release also ends this, with [`Illegal::Moved`]: it asks once, and does not ask again for what was given
+    /// back meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::DoesNotFit`] if the request does not want to wait, [`LedgerError::PartitionFailed`] if the
+    /// partition is in error, and what [`ensure`](Self::ensure) answers.
+    pub async fn ensure_active(
+        &self,
+        request: Request,
+        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+    ) -> Result<Grant, LedgerError> {
+        let freed = self.driver.commit.freed();
+        let first = self
+            .step(&request, self.driver.options.patience, Asks::Anew)
+            .await?;
+        self.go_on_until_active(request, first, freed, on_wait).await
+    }
+
+    /// Goes on from `first`, what [`ensure`](Self::ensure) answered to `request` just now, as
+    /// [`ensure_active`](Self::ensure_active) would: a release in between ends this, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_active`](Self::ensure_active).
+    pub async fn active_after(
+        &self,
+        request: Request,
+        first: Answer,
+        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+    ) -> Result<Grant, LedgerError> {
+        let mut freed = self.driver.commit.freed();
+        // What was freed since that answer is not missed.
+        freed.mark_changed();
+        self.go_on_until_active(request, first, freed, on_wait).await
+    }
+
+    async fn go_on_until_active(
+        &self,
+        request: Request,
+        first: Answer,
+        mut freed: watch::Receiver<u64>,
+        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+    ) -> Result<Grant, LedgerError> {
+        let options = &self.driver.options;
+        let mut told: Option<Waiting> = None;
+        let mut pause = options.first_poll;
+        let mut asks = Asks::Anew;
+        let mut answer = first;
+        loop {
+            if is_recorded_by(&answer) {
+                asks = Asks::ToGoOn;
+            }
+            match answer {
+                Answer::Active(grant) => return Ok(grant),
+                Answer::Refused(waiting) => {
+                    return Err(LedgerError::DoesNotFit {
+                        id: request.id,
+                        waiting: Box::new(waiting),
+                    });
+                }
+                Answer::Waiting(waiting) => {
+                    if told.as_ref() != Some(&waiting) {
+                        on_wait(&waiting);
+                        told = Some(waiting);
+                    }
+                    pause = options.first_poll;
+                    tokio::select! {
+                        // So that a test on virtual time goes the same way every time.
+                        biased;
+                        _ = freed.changed() => {}
+                        () = tokio::time::sleep(options.line_poll) => {}
+                    }
+                }
+                Answer::Pending(Pending::Failed { errors }) => {
+                    return Err(LedgerError::PartitionFailed {
+                        id: request.id,
+                        errors,
+                    });
+                }
+                Answer::Pending(_) => {
+                    tokio::time::sleep(pause).await;
+                    pause = pause.saturating_mul(2).min(options.longest_poll);
+                }
+            }
+            freed = self.driver.commit.freed();
+            answer = self.step(&request, options.patience, asks).await?;
+        }
+    }
+}
