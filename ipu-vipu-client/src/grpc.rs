@@ -6,8 +6,10 @@ use core::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
+use tonic::body::Body;
+use tonic::codegen::{Service, StdError};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status};
 
 use crate::code::{self, Call, Subject};
@@ -18,6 +20,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::options::{
     ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
+use crate::transport::Transport;
 use crate::wire::user_service_client::UserServiceClient;
 use crate::wire::version_service_client::VersionServiceClient;
 use crate::{reply, request, tls};
@@ -33,8 +36,8 @@ const KEEPALIVE_DEADLINE: Duration = Duration::from_secs(10);
 /// again after it broke.
 #[derive(Clone)]
 pub struct GrpcController {
-    users: UserServiceClient<Channel>,
-    versions: VersionServiceClient<Channel>,
+    users: UserServiceClient<Transport>,
+    versions: VersionServiceClient<Transport>,
     endpoint: String,
     deadline: Duration,
     credentials: Option<Metadata>,
@@ -68,10 +71,39 @@ impl GrpcController {
             return Err(ConnectError::NoRuntime { endpoint: name });
         }
         let channel = channel(&name, options)?.connect_lazy();
+        Self::through(Transport::Connection(channel), name, options)
+    }
+
+    /// Hands the calls to `service`, a controller in this process, as if it were the one at `endpoint`. Of the options
+    /// the deadline and the credentials count. Calls are made within a tokio runtime with time.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Credential`].
+    pub fn in_process<S>(
+        endpoint: &ControllerEndpoint,
+        service: S,
+        options: &ConnectOptions,
+    ) -> Result<Self, ConnectError>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error: Into<StdError>, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self::through(Transport::process(service), endpoint.name().to_string(), options)
+    }
+
+    fn through(
+        transport: Transport,
+        endpoint: String,
+        options: &ConnectOptions,
+    ) -> Result<Self, ConnectError> {
         Ok(Self {
-            users: UserServiceClient::new(channel.clone()).max_decoding_message_size(REPLY_BYTES_MAX),
-            versions: VersionServiceClient::new(channel),
-            endpoint: name,
+            users: UserServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES_MAX),
+            versions: VersionServiceClient::new(transport),
+            endpoint,
             deadline: options.deadline,
             credentials: options.credentials.as_ref().map(metadata).transpose()?,
         })

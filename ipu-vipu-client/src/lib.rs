@@ -75,6 +75,8 @@ mod secrets;
 mod state;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod tls;
+#[cfg(feature = "grpc")]
+mod transport;
 mod wait;
 pub mod wire;
 

@@ -1,8 +1,9 @@
 //! A simulated V-IPU controller: the gRPC user API and a REST face of it on one port, for tests, demonstrations and
 //! machines without IPUs.
 //!
-//! [`Simulator`] serves in this process, [`InProcess`] does so without a connection; the binary `vipu-sim` does the same from the command line. What it simulates, and
-//! which of it is documented and which assumed, is in the user guide's chapter on the simulator.
+//! [`Simulator`] serves in this process, [`InProcess`] does so without a connection, [`SimulatorService`] both for one
+//! Pod; the binary `vipu-sim` does the same from the command line. What it simulates, and which of it is documented and
+//! which assumed, is in the user guide's chapter on the simulator.
 
 mod admin;
 mod api;
@@ -14,6 +15,7 @@ mod map;
 mod refusal;
 mod rest;
 mod server;
+mod service;
 mod simulator;
 mod state;
 mod store;
@@ -23,6 +25,8 @@ pub use ipu_serve::{ClientCertificates, TlsError, TlsFiles};
 pub use faults::{Fault, FaultKind, Faults, Method};
 pub use in_process::InProcess;
 pub use refusal::Refusal;
+pub use server::Broken;
+pub use service::SimulatorService;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};
 pub use store::StoreError;

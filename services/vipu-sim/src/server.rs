@@ -33,10 +33,10 @@ pub(crate) struct Front {
     users: Option<BTreeMap<String, String>>,
 }
 
-/// A reply that is never sent.
-#[derive(Debug, thiserror::Error)]
+/// A reply that is never sent: a simulated fault breaks the connection.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a simulated fault breaks the connection")]
-pub(crate) struct Broken;
+pub struct Broken;
 
 /// The body of a request, from a connection or from this process.
 pub(crate) trait RequestBody:
@@ -60,6 +60,11 @@ impl Front {
             faults,
             users,
         }
+    }
+
+    /// Whether a fault keeps everybody away.
+    pub(crate) fn refuses_connections(&self) -> bool {
+        self.faults.refuses_connections()
     }
 
     /// One request and its answer.
@@ -139,7 +144,7 @@ impl Handle for Front {
     }
 
     fn accepts(&self) -> bool {
-        !self.faults.refuses_connections()
+        !self.refuses_connections()
     }
 }
 

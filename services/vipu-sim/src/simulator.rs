@@ -18,6 +18,7 @@ use crate::faults::Faults;
 use crate::in_process::InProcess;
 use crate::refusal::Refusal;
 use crate::server::Front;
+use crate::service::SimulatorService;
 use crate::state::{PodState, Settings, SimState};
 use crate::store::{Store, StoreError};
 
@@ -153,8 +154,9 @@ impl SimulatorBuilder {
         let faults = Faults::default();
         let front = Arc::new(Front::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
-        let serving = tokio::spawn(ipu_serve::serve(listener, front, options, stopped));
+        let serving = tokio::spawn(ipu_serve::serve(listener, Arc::clone(&front), options, stopped));
         Ok(Simulator {
+            service: SimulatorService::new(&front),
             api,
             faults,
             address,
@@ -177,6 +179,7 @@ impl SimulatorBuilder {
 /// ```
 pub struct Simulator {
     api: Api,
+    service: SimulatorService,
     faults: Faults,
     address: SocketAddr,
     stop: watch::Sender<()>,
@@ -200,6 +203,12 @@ impl Simulator {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What serves this process without a connection.
+    #[must_use]
+    pub fn service(&self) -> SimulatorService {
+        self.service.clone()
     }
 
     /// The faults of this simulator, to be switched on and off.

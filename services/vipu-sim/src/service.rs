@@ -1,0 +1,63 @@
+//! The simulator as a service: what a client in the same process hands its requests to.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tonic::body::Body;
+use tower::Service;
+
+use crate::server::{Broken, Front};
+
+/// A simulator that serves its own process without a connection, beside those who connect: the same Pod, the same faults.
+/// Cheap to clone. A fault that breaks connections is an error of the call.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ipu_vipu_client::{ConnectOptions, GrpcController, VipuController as _};
+///
+/// let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).start().await?;
+/// let address = simulator.addr().try_into()?;
+/// let controller = GrpcController::in_process(&address, simulator.service(), &ConnectOptions::default())?;
+/// assert!(controller.list_partitions(None).await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SimulatorService(Arc<Front>);
+
+impl SimulatorService {
+    pub(crate) fn new(front: &Arc<Front>) -> Self {
+        Self(Arc::clone(front))
+    }
+}
+
+impl fmt::Debug for SimulatorService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatorService").finish_non_exhaustive()
+    }
+}
+
+impl Service<Request<Body>> for SimulatorService {
+    type Response = Response<Body>;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Broken>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let front = Arc::clone(&self.0);
+        Box::pin(async move {
+            if front.refuses_connections() {
+                return Err(Broken);
+            }
+            front.answer(request).await
+        })
+    }
+}
