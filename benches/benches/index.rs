@@ -2,13 +2,22 @@
 //!
 //! Both take the lowest block of the smallest free blocks that are large enough, so they make the same choices; this is
 //! checked before anything is measured. The trace, and the state that it starts from, are made outside what is timed.
+//!
+//! At the end the two run in turns, the whole trace each, and a ratio is taken of each pair of runs: on a machine that is
+//! slower from one second to the next two times that were taken a second apart cannot be compared.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use buddy_system_allocator::FrameAllocator;
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use ipu_bench::{FILLS, IPUS, Step, Trace};
 use ipu_core::FreeIndex;
+
+/// How often the two run in turns.
+const TURNS: usize = 401;
 
 /// Blocks of up to 2^6 IPUs, as in a link domain.
 type Buddies = FrameAllocator<7>;
@@ -57,6 +66,16 @@ fn run_buddies(buddies: &mut Buddies, steps: &[Step], mut seen: impl FnMut(Optio
     }
 }
 
+/// What the loop takes around either.
+fn run_nothing(steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
+    for step in steps {
+        match *step {
+            Step::Place { size, .. } => seen(Some(size.get() as usize)),
+            Step::Release { first, size, .. } => _ = black_box((first, size)),
+        }
+    }
+}
+
 fn index(criterion: &mut Criterion) {
     for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
         let trace = Trace::new(ipus, fill);
@@ -88,9 +107,62 @@ fn index(criterion: &mut Criterion) {
     }
 }
 
+fn took(run: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    run();
+    began.elapsed()
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// One after the other, again and again: nanoseconds of a step of each, and what part of the other's time the index takes,
+/// with the loop around both and without.
+fn side_by_side() {
+    println!(
+        "| index, in turns | FreeIndex | buddy_system_allocator | the loop | ratio | ratio without the loop |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
+        let trace = Trace::new(ipus, fill);
+        let mut columns: [Vec<f64>; 5] = Default::default();
+        for _ in 0..TURNS {
+            let (mut index, mut buddies) = (index_of(&trace), buddies_of(&trace));
+            let times = [
+                took(|| run_index(&mut index, &trace.steps, |found| _ = black_box(found))),
+                took(|| run_buddies(&mut buddies, &trace.steps, |found| _ = black_box(found))),
+                took(|| run_nothing(&trace.steps, |found| _ = black_box(found))),
+            ];
+            let [ours, theirs, neither] =
+                times.map(|time| time.as_secs_f64() * 1e9 / trace.steps.len() as f64);
+            let ratios = [ours / theirs, (ours - neither) / (theirs - neither)];
+            for (column, value) in columns
+                .iter_mut()
+                .zip([ours, theirs, neither].into_iter().chain(ratios))
+            {
+                column.push(value);
+            }
+        }
+        let [ours, theirs, neither, ratio, net] = columns.map(|mut column| median(&mut column));
+        println!(
+            "| {ipus} IPUs, {fill} % full | {ours:.1} ns | {theirs:.1} ns | {neither:.1} ns | {ratio:.2} | {net:.2} |"
+        );
+    }
+}
+
 criterion_group! {
     name = benches;
     config = ipu_bench::short();
     targets = index
 }
-criterion_main!(benches);
+
+fn main() {
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    // `cargo test --benches` only wants to know that it starts.
+    if !std::env::args().any(|argument| argument == "--test") {
+        side_by_side();
+    }
+}

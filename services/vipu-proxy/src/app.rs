@@ -145,7 +145,7 @@ impl App {
             let mut silent = |_: &Waiting| {};
             // A heartbeat that comes while this waits is newer.
             request.holder.clear();
-            let active = app.ledger.ensure_active(request, &mut silent);
+            let active = app.ledger.active_after(request, first, &mut silent);
             match tokio::time::timeout_at(until, active).await {
                 Ok(grant) => grant.map(|grant| Some(Answer::Active(grant))),
                 Err(_) => Ok(None),
@@ -168,6 +168,11 @@ impl App {
             Some(Answer::Pending(ipu_ledger::Pending::Failed { errors })) => {
                 Err(LedgerError::PartitionFailed { id, errors }.into())
             }
+            // This process recorded that it is ready, so it need not ask the store.
+            Some(Answer::Active(_)) => match self.ledger.known(&id) {
+                Some(entry) => Ok(partition::document(&entry, None, &self.ledger)),
+                None => self.document(&id, None).await,
+            },
             _ => self.document(&id, None).await,
         }
     }

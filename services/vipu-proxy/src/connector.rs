@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use ipu_core::{AgentId, AllocationId, ControllerName, Partition, PartitionId};
 use ipu_vipu_client::{
     AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerSecrets, CreatePartition,
-    IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
+    GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
 };
+use vipu_sim::SimulatorService;
 
 use crate::app::{AnyController, App};
-use crate::measured;
+use crate::measured::measured;
 use crate::metrics::Metrics;
 
 /// How often the secrets are looked at. What mounts them may need most of the minute within which changes are promised.
@@ -26,15 +27,22 @@ pub(crate) struct Connector {
     pub(crate) metrics: Arc<Metrics>,
     /// Where the secrets are: a folder for each controller.
     directory: Option<PathBuf>,
+    /// The controller that is simulated in this process, if one is: no connection is needed for it.
+    simulated: Option<SimulatorService>,
     /// What each connection was made with.
     known: Mutex<BTreeMap<ControllerName, Read>>,
 }
 
 impl Connector {
-    pub(crate) fn new(metrics: Arc<Metrics>, directory: Option<PathBuf>) -> Self {
+    pub(crate) fn new(
+        metrics: Arc<Metrics>,
+        directory: Option<PathBuf>,
+        simulated: Option<SimulatorService>,
+    ) -> Self {
         Self {
             metrics,
             directory,
+            simulated,
             known: Mutex::default(),
         }
     }
@@ -49,7 +57,11 @@ impl Connector {
         match read {
             Ok(secrets) => {
                 let options = secrets.apply(ConnectOptions::default());
-                measured::connect(endpoint, &options, &self.metrics)
+                let controller = match &self.simulated {
+                    Some(service) => GrpcController::in_process(endpoint, service.clone(), &options)?,
+                    None => GrpcController::connect(endpoint, &options)?,
+                };
+                Ok(measured(controller, endpoint, &self.metrics))
             }
             Err(error) => {
                 tracing::error!(controller = %endpoint.name(), %error, "its secrets cannot be used");

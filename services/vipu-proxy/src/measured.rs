@@ -6,25 +6,25 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ipu_core::{AgentId, AllocationId, ControllerName, Partition, PartitionId};
 use ipu_vipu_client::{
-    AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController,
-    IpuofConfig, PartitionStatus, VipuController, VipuError,
+    AgentIpus, ControllerEndpoint, CreatePartition, GrpcController, IpuofConfig, PartitionStatus,
+    VipuController, VipuError,
 };
 use tokio::time::Instant;
 
 use crate::app::AnyController;
 use crate::metrics::Metrics;
 
-/// The controller at `endpoint`, whose calls are booked under its name.
-pub(crate) fn connect(
+/// `controller`, whose calls are booked under the name of `endpoint`.
+pub(crate) fn measured(
+    controller: GrpcController,
     endpoint: &ControllerEndpoint,
-    options: &ConnectOptions,
     metrics: &Arc<Metrics>,
-) -> Result<AnyController, ConnectError> {
-    Ok(Arc::new(Measured {
-        controller: GrpcController::connect(endpoint, options)?,
+) -> AnyController {
+    Arc::new(Measured {
+        controller,
         name: endpoint.name().clone(),
         metrics: Arc::clone(metrics),
-    }))
+    })
 }
 
 /// `controller`, whose calls are booked under `name`.

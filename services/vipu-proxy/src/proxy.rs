@@ -163,7 +163,11 @@ impl Proxy {
                 vec![address]
             }
         };
-        let connector = Connector::new(metrics, config.secrets.clone());
+        let connector = Connector::new(
+            metrics,
+            config.secrets.clone(),
+            simulator.as_ref().map(Simulator::service),
+        );
         let pool = ControllerPool::connect(&endpoints, |endpoint| connector.connect(endpoint))
             .map_err(StartError::Connect)?;
         let clock = Arc::clone(&options.clock);
@@ -267,7 +271,11 @@ impl Proxy {
 #[must_use]
 pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Front {
     let alive = LeaseLiveness::new(Arc::new(crate::app::now));
-    let app = App::new(ledger, Connector::new(Arc::default(), None), Arc::new(alive));
+    let app = App::new(
+        ledger,
+        Connector::new(Arc::default(), None, None),
+        Arc::new(alive),
+    );
     // Nothing is left over that a first repair would find.
     app.health.repaired();
     Front::new(

@@ -318,6 +318,16 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
 async fn delete(id: &str, mut asked: Asked) -> Answer {
     let params = asked.params(&["wait", "uid", "attempt", "quarantined"])?;
     let id = id_of(id)?;
+    // Mostly its owner is known, and then the release itself finds out whether he still is.
+    if let Some(owner) = known_owner(&asked.app, &id, params.uid.as_deref())
+        && asked.who.may_act_for(&owner).is_ok()
+    {
+        let (id, attempt, wait) = (id.clone(), params.attempt, params.wait);
+        match asked.app.delete(id, owner, attempt, wait).await {
+            Err(problem) if problem.status() == StatusCode::CONFLICT => {}
+            deleted => return told(&deleted?),
+        }
+    }
     let deleted = match owner_of(&asked.app, &id, params.uid).await? {
         Held::Nothing => return ok(&DeletedDocument::gone(id)),
         Held::By(owner) => {
@@ -330,12 +340,17 @@ async fn delete(id: &str, mut asked: Asked) -> Answer {
         }
         Held::Found => return Err(quarantined(&id)),
     };
+    told(&deleted)
+}
+
+/// What became of a delete: 200 if it is done, 202 if that takes longer.
+fn told(deleted: &DeletedDocument) -> Answer {
     let status = if deleted.state == HoldState::Gone {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
     };
-    json(status, &deleted)
+    json(status, deleted)
 }
 
 async fn reset(id: &str, mut asked: Asked) -> Answer {
@@ -365,6 +380,13 @@ enum Held {
     By(Owner),
     /// It was found and nobody owns it.
     Found,
+}
+
+/// The owner that this process has heard of last, if his uid is the one that the caller says.
+fn known_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> {
+    let owner = app.ledger.known(id)?.owner.clone()?;
+    uid.is_none_or(|uid| uid == owner.job.uid.as_str())
+        .then_some(owner)
 }
 
 /// The owner that the ledger knows, with the uid that the caller says.

@@ -18,6 +18,9 @@ const IDLE: Duration = Duration::from_secs(5);
 /// How soon it is compared again after a repair that could not ask a controller: what that one has is seen soon after it is
 /// back. One that is known to be silent is not asked each time.
 const SILENT: Duration = Duration::from_secs(5);
+/// The least pause between two looks, however often it is told that there is something to be gone on with: each costs a
+/// look at all of the ledger, and mostly whoever is told of asks on and sees to it himself.
+const GAP: Duration = Duration::from_millis(20);
 /// How many partitions are gone on with at the same time.
 const AT_A_TIME: usize = 16;
 
@@ -44,10 +47,16 @@ pub(crate) async fn go_on(app: Arc<App>) {
         };
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = app.work.notified() => pause = FIRST,
+            () = told(&app) => pause = FIRST,
             () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+/// Waits until there is something to be gone on with, and a little longer.
+async fn told(app: &App) {
+    tokio::time::sleep(GAP).await;
+    app.work.notified().await;
 }
 
 /// Compares ledger, controllers and owners now, and then every `interval`, until the proxy stops.

@@ -36,7 +36,7 @@ fn started(controller: &FakeController) -> (Arc<App>, Arc<Front>) {
 }
 
 fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
-    let connector = crate::connector::Connector::new(Arc::default(), None);
+    let connector = crate::connector::Connector::new(Arc::default(), None, None);
     let app = App::new(ledger, connector, Arc::new(Claims));
     let patience = Patience {
         read: Duration::from_secs(30),
