@@ -14,8 +14,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
     ///
     /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
-    /// ends that. A release also ends this, with [`Illegal::Moved`]: it asks once, and does not ask again for what was given
-    /// back meanwhile.
+    /// ends that. A release also ends this, with [`Illegal::Moved`](ipu_core::Illegal::Moved): it asks once, and does not
+    /// ask again for what was given back meanwhile.
     ///
     /// # Errors
     ///
