@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::feed::{Feed, LedgerChange, difference};
 use crate::options::Clock;
-use crate::store::{LedgerStore, Revision, StoreError};
+use crate::store::{LedgerStore, Revision, Snapshot, StoreError};
 use crate::usage::UsageLog;
 
 /// How often a conflict with another process is tried again. With turns a conflict is rare; without, 100 processes that
@@ -101,6 +101,13 @@ impl Cached {
                 .into_iter()
                 .map(|(id, before)| (before, state.get_shared(&id).cloned())),
         );
+    }
+
+    /// This was stored, by somebody else, when whoever has the number `asked` had come.
+    fn take_over(&mut self, snapshot: Snapshot, asked: u64) {
+        self.replace(LedgerState::of(snapshot.entries).with_exclusions(snapshot.exclusions));
+        self.revision = Some(snapshot.revision);
+        self.as_of = asked;
     }
 
     /// This is what is stored, whoever wrote it.
@@ -330,7 +337,8 @@ impl<S: LedgerStore> Committer<S> {
 
     async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
         let _turn = self.store.turn().await?;
-        if cached.revision.is_none() || cached.shared > 0 {
+        let mut looked = cached.revision.is_none() || cached.shared > 0;
+        if looked {
             cached.shared = cached.shared.saturating_sub(1);
             self.refresh(cached).await?;
         }
@@ -351,7 +359,18 @@ impl<S: LedgerStore> Committer<S> {
                 }
             }
             if !changes.is_empty() {
-                break (basis, changes, freed);
+                // When a hold ended is recorded before the commit that would tell that it had ended earlier.
+                if looked || self.usage.is_none() || cached.ended().is_empty() {
+                    break (basis, changes, freed);
+                }
+                looked = true;
+                let came = self.asked.load(Ordering::SeqCst);
+                match self.store.load(Some(&basis)).await? {
+                    None => break (basis, changes, freed),
+                    Some(snapshot) => cached.take_over(snapshot, came),
+                }
+                cached.shared = ALONE_AFTER;
+                continue;
             }
             cached.revision = Some(basis);
             // No commit proves that this was decided on the newest state.
@@ -381,21 +400,21 @@ impl<S: LedgerStore> Committer<S> {
     /// Looks what is stored now, and says whether that is news.
     async fn refresh(&self, cached: &mut Cached) -> Result<bool, StoreError> {
         let asked = self.asked.load(Ordering::SeqCst);
-        let newest = self.store.load(cached.revision.as_ref()).await?;
-        let news = newest.is_some();
-        if let Some(snapshot) = newest {
-            if cached.revision.is_some() {
-                cached.shared = ALONE_AFTER;
+        match self.store.load(cached.revision.as_ref()).await? {
+            Some(snapshot) => {
+                if cached.revision.is_some() {
+                    cached.shared = ALONE_AFTER;
+                }
+                cached.take_over(snapshot, asked);
+                Ok(true)
             }
-            cached.replace(LedgerState::of(snapshot.entries).with_exclusions(snapshot.exclusions));
-            cached.revision = Some(snapshot.revision);
+            // What is cached after a commit that failed is not what is stored.
+            None if cached.revision.is_none() => Err(abandoned()),
+            None => {
+                cached.as_of = asked;
+                Ok(false)
+            }
         }
-        // What is cached after a commit that failed is not what is stored.
-        if cached.revision.is_none() {
-            return Err(abandoned());
-        }
-        cached.as_of = asked;
-        Ok(news)
     }
 }
 

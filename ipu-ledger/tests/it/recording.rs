@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::Topology;
@@ -9,6 +10,7 @@ use ipu_ledger::{
     HoldEnd, Ledger, LedgerError, LedgerOptions, MemoryUsageLog, Released, SqliteStore, StoreError,
     Timestamp, UsageLog, UsageRecord,
 };
+use ipu_testkit::{CallKind, Fault};
 use ipu_vipu_client::ControllerPool;
 
 use crate::setup::{Bench, advance, all_dead, id, name, owner, request};
@@ -53,6 +55,31 @@ async fn a_hold_is_recorded_once_with_who_held_what_for_how_long() {
     let after = record.released_at.plus(std::time::Duration::from_millis(1));
     assert_eq!(ledger.usage_since(record.released_at).await.unwrap().len(), 1);
     assert_eq!(ledger.usage_since(after).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_behind_does_not_record_an_end_again_that_came_earlier() {
+    let mut bench = Bench::new(&Topology::pod16(), 1);
+    recording(&mut bench);
+    bench.controller.operation(Duration::from_secs(60));
+    let (one, other) = (bench.ledger(), bench.ledger());
+    one.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    let later = one.release(&id("a"), &owner("a"), None).await.unwrap();
+    assert!(matches!(later, Released::Later { .. }), "{later:?}");
+    advance(120).await;
+    // Its question is answered after the other one has finished.
+    bench
+        .controller
+        .inject(CallKind::Status, Fault::Slow(Duration::from_secs(3)));
+    let ended = async {
+        advance(1).await;
+        one.release(&id("a"), &owner("a"), None).await.unwrap();
+        one.now()
+    };
+    let (wanted, whose) = (id("a"), owner("a"));
+    let (_, ended) = tokio::join!(other.release(&wanted, &whose, None), ended);
+    let records = one.usage_since(BEGINNING).await.unwrap();
+    assert_eq!(records.iter().map(|r| r.released_at).collect::<Vec<_>>(), [ended]);
 }
 
 #[tokio::test(start_paused = true)]
