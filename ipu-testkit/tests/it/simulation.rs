@@ -10,7 +10,7 @@ use ipu_testkit::{
 };
 
 /// How many simulations are run by default: some seconds without optimisation.
-const CASES: u64 = 160;
+const CASES: u64 = 200;
 
 /// Seeds that once failed.
 const SEEDS: &str = include_str!("../../testdata/sim-seeds.txt");
