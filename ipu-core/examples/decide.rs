@@ -29,6 +29,7 @@ fn apply(facts: &mut InstanceFacts, effect: &Effect, now: Timestamp) -> Result<(
                 exit: Exit::Code(0),
                 at: now,
                 last_lines: "done".into(),
+                cause: String::new(),
             },
         }),
         Effect::StopWorker { worker, .. } => facts.workers.retain(|known| known.index != *worker),

@@ -75,7 +75,7 @@ pub use job::{CleanPodPolicy, JobSpec, RestartPolicy, Shape};
 pub use ledger::LedgerState;
 pub use ledger::capacity::{Capacity, ControllerView, Listing, SelectionOrder, Service, Unbounded, World};
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
-pub use ledger::diff::{Action, Life, Owners, lost};
+pub use ledger::diff::{Action, Claim, Life, Owners, lost};
 pub use ledger::entry::{Entry, EntryState, LinePolicy, Operation, Pin, PlacedBy, Refused, Request};
 pub use ledger::exclusion::{Excluded, Exclusion, ExclusionTarget};
 pub use ledger::illegal::Illegal;

@@ -25,6 +25,10 @@ pub struct Observation {
     /// Whether the job's deletion was asked for.
     #[serde(default)]
     pub deleted: bool,
+    /// Whether whoever observes is told of changes of the partitions, and so need not look again soon. V-IPU itself tells
+    /// nobody.
+    #[serde(default)]
+    pub told: bool,
     /// What the previous pass recorded; the default before the first. Verdicts stand here before anything that they
     /// condemn is stopped, so that losing the effects of a pass, or repeating them, changes nothing.
     #[serde(default)]
@@ -46,6 +50,7 @@ impl Observation {
             now,
             submitted: now,
             deleted: false,
+            told: false,
             status: JobStatus::default(),
             instances: Vec::new(),
         }
@@ -163,6 +168,9 @@ pub enum ProcessPhase {
         /// The end of its output, at most 2 KiB.
         #[serde(default)]
         last_lines: String,
+        /// What is known of the cause besides, such as `OOMKilled`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
     },
     /// Gone without an exit code: evicted, deleted by hand, its host lost.
     Lost {

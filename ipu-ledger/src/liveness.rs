@@ -1,7 +1,7 @@
 //! Who is alive: what the ledger asks the system that its owners live in.
 
 use async_trait::async_trait;
-use ipu_core::{Entry, Life, Request};
+use ipu_core::{Claim, Entry, Life};
 
 /// Tells whether owners are alive. Answer [`Life::Dead`] only if the owner is certainly gone and nothing of it uses the
 /// partition; every doubt is [`Life::Unknown`], on which nothing is ever released.
@@ -11,9 +11,9 @@ pub trait Liveness: Send + Sync {
     async fn life_of(&self, entry: &Entry) -> Life;
 
     /// The partitions that live owners were granted, by records of their own (not the ledger's), with the attempt that
-    /// uses them now. With it a lost ledger is rebuilt; by default nothing is claimed, and what is found is quarantined
+    /// uses them now and, if they say so, the controller that has them. With it a lost ledger is rebuilt; by default nothing is claimed, and what is found is quarantined
     /// until its owner asks for it.
-    async fn claims(&self) -> Vec<Request> {
+    async fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
 }

@@ -78,7 +78,7 @@ async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn
     }
     let claims = alive.claims().await.into_iter();
     owners.claims = claims
-        .map(|claim| (claim.id.clone(), claim))
+        .map(|claim| (claim.request.id.clone(), claim))
         .collect::<BTreeMap<_, _>>();
     owners
 }

@@ -11,6 +11,8 @@
 //! | orphaned | any | live | reclaim |
 //! | active | lists it not | live, unknown | lost |
 //! | nothing, waiting | lists it, of our form | claims it | adopt |
+//! | nothing, waiting | another one than the claim names lists it | claims it | quarantine: it is not what he uses |
+//! | nothing, waiting | two list it | claims it, and not where | quarantine: nobody knows which of them he uses |
 //! | any that holds | lists it, of our form | claims a newer attempt | adopt: the ledger is an old copy |
 //! | nothing, waiting | lists it, of our form | nobody claims it | quarantine |
 //! | nothing | lists it, of another form | – | none: it is foreign |
@@ -32,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::World;
+use crate::ledger::capacity::{ControllerView, World};
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, Request, same_make};
 use crate::ledger::moves::CallWindow;
@@ -170,13 +172,45 @@ impl Action {
     }
 }
 
+/// What a live owner was granted, by a record of his own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What he had asked for, with the attempt that uses it now.
+    pub request: Request,
+    /// The controller that has it, if his record says so. A ledger that was lost while a controller was silent may have had the
+    /// partition made a second time elsewhere: only this tells which of the two he uses.
+    pub controller: Option<ControllerName>,
+}
+
+impl Claim {
+    /// A claim to the partition of `request` at `controller`.
+    #[must_use]
+    pub const fn at(request: Request, controller: ControllerName) -> Self {
+        Self {
+            request,
+            controller: Some(controller),
+        }
+    }
+}
+
+impl From<Request> for Claim {
+    /// A claim that does not say where the partition is.
+    fn from(request: Request) -> Self {
+        Self {
+            request,
+            controller: None,
+        }
+    }
+}
+
 /// What is known of the owners.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// Whether the owner of each entry is alive; whoever is missing is unknown.
     pub lives: BTreeMap<PartitionId, Life>,
-    /// The partitions that live owners were granted by their own records, with the attempt that uses them now.
-    pub claims: BTreeMap<PartitionId, Request>,
+    /// The partitions that live owners were granted by their own records.
+    pub claims: BTreeMap<PartitionId, Claim>,
 }
 
 impl LedgerState {
@@ -202,7 +236,7 @@ impl LedgerState {
             let Ok(listing) = &view.listing else { continue };
             for partition in listing.partitions().values().filter(|p| p.id.is_derived()) {
                 if self.get(&partition.id).is_none() {
-                    actions.push(unknown(partition, &view.name, owners));
+                    actions.push(unknown(partition, &view.name, world, owners));
                 }
             }
         }
@@ -214,7 +248,7 @@ impl LedgerState {
         if matches!(entry.state, EntryState::Waiting { .. }) {
             // An old copy of the ledger does not know that the entry's turn had come.
             let (controller, partition) = world.find(&id).filter(|_| id.is_derived())?;
-            return Some(unknown(partition, controller, owners));
+            return Some(unknown(partition, controller, world, owners));
         }
         let controller = entry.controller.clone()?;
         let configured = world.controllers.iter().any(|view| view.name == controller);
@@ -224,10 +258,12 @@ impl LedgerState {
         }
         let listed = world.listing(&controller)?.partitions().get(&id);
         match (&entry.state, listed) {
-            (EntryState::Quarantined, Some(partition)) => match unknown(partition, &controller, owners) {
-                adopt @ Action::Adopt { .. } => Some(adopt),
-                _ => None,
-            },
+            (EntryState::Quarantined, Some(partition)) => {
+                match unknown(partition, &controller, world, owners) {
+                    adopt @ Action::Adopt { .. } => Some(adopt),
+                    _ => None,
+                }
+            }
             (EntryState::Quarantined, None) => Some(Action::Forget { id }),
             (EntryState::Active, None) => Some(Action::Lost { id, controller }),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
@@ -261,18 +297,14 @@ impl LedgerState {
                 .find(&entry.id)
                 .map(|(_, partition)| Entry::found(partition, controller, entry.ticket, now))
                 .map_or_else(Vec::new, put),
-            (Action::Adopt { controller, .. }, EntryState::Quarantined | EntryState::Waiting { .. }) => world
-                .find(&entry.id)
-                .and_then(|(_, partition)| adopted(partition, controller, owners, entry.ticket, now))
+            (Action::Adopt { .. }, EntryState::Quarantined | EntryState::Waiting { .. }) => {
+                claimed(&entry.id, world, owners)
+                    .map(|claimed| claimed.adopted(entry.ticket, now))
+                    .map_or_else(Vec::new, put)
+            }
+            (Action::Adopt { .. }, _) => newly_claimed(entry, world, owners)
+                .map(|claimed| claimed.adopted(entry.ticket, now).after(entry))
                 .map_or_else(Vec::new, put),
-            (Action::Adopt { .. }, _) => match by_newer_claim(entry, world, owners) {
-                Some(Action::Adopt { controller, .. }) => world
-                    .find(&entry.id)
-                    .and_then(|(_, partition)| adopted(partition, &controller, owners, entry.ticket, now))
-                    .map(|adopted| adopted.after(entry))
-                    .map_or_else(Vec::new, put),
-                _ => Vec::new(),
-            },
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.turned(EntryState::Orphaned, now))
             }
@@ -306,16 +338,15 @@ impl LedgerState {
     }
 
     fn record_unknown(&self, action: &Action, world: &World, owners: &Owners, now: Timestamp) -> Vec<Change> {
-        let Some((_, partition)) = world.find(action.id()) else {
-            return Vec::new();
-        };
+        let ticket = self.next_ticket();
         let entry = match action {
-            Action::Adopt { controller, .. } => {
-                adopted(partition, controller, owners, self.next_ticket(), now)
+            Action::Adopt { id, .. } => {
+                claimed(id, world, owners).map(|claimed| claimed.adopted(ticket, now))
             }
-            Action::Quarantine { controller, .. } => {
-                Some(Entry::found(partition, controller, self.next_ticket(), now))
-            }
+            Action::Quarantine { id, controller } => world
+                .listing(controller)
+                .and_then(|listing| listing.partitions().get(id))
+                .map(|partition| Entry::found(partition, controller, ticket, now)),
             _ => None,
         };
         entry
@@ -345,6 +376,10 @@ impl Entry {
                     errors: Vec::from([lost(controller)]),
                 }
             }
+            // It was not usable before its owner was taken for dead, and is not now.
+            _ if self.unsettled_reset.is_some_and(|until| until > now) => EntryState::Failed {
+                errors: Vec::from([String::from("a reset that was not answered may still come")]),
+            },
             _ => EntryState::Active,
         };
         self.turned(state, now)
@@ -363,13 +398,17 @@ const LEFT_TO_OWNER: Duration = Duration::from_secs(60);
 /// A live owner was granted a newer attempt than the ledger knows of: it is an old copy, and what it had begun then is
 /// not to be gone on with under the workers of now.
 fn by_newer_claim(entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
-    let (controller, partition) = world.find(&entry.id)?;
-    let claim = claim(partition, owners)?;
-    let newer = claim.attempt > entry.attempt && entry.owner.as_ref() == Some(&claim.owner);
-    (newer && entry.state.holds()).then(|| Action::Adopt {
+    newly_claimed(entry, world, owners).map(|claimed| Action::Adopt {
         id: entry.id.clone(),
-        controller: controller.clone(),
+        controller: claimed.controller.clone(),
     })
+}
+
+fn newly_claimed<'a>(entry: &Entry, world: &'a World, owners: &'a Owners) -> Option<Claimed<'a>> {
+    let claimed = claimed(&entry.id, world, owners)?;
+    let newer =
+        claimed.request.attempt > entry.attempt && entry.owner.as_ref() == Some(&claimed.request.owner);
+    (newer && entry.state.holds()).then_some(claimed)
 }
 
 /// What follows from the owner alone.
@@ -404,34 +443,59 @@ fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) ->
 }
 
 /// What to do with a listed partition of our form that nobody has recorded as his.
-fn unknown(partition: &Partition, controller: &ControllerName, owners: &Owners) -> Action {
+fn unknown(partition: &Partition, controller: &ControllerName, world: &World, owners: &Owners) -> Action {
     let (id, controller) = (partition.id.clone(), controller.clone());
-    match claim(partition, owners) {
-        Some(_) => Action::Adopt { id, controller },
-        None => Action::Quarantine { id, controller },
+    match claimed(&id, world, owners) {
+        Some(claimed) if *claimed.controller == controller => Action::Adopt { id, controller },
+        _ => Action::Quarantine { id, controller },
     }
 }
 
-fn claim<'a>(partition: &Partition, owners: &'a Owners) -> Option<&'a Request> {
-    owners
-        .claims
-        .get(&partition.id)
-        .filter(|claim| claim.is_derived() && same_make(&claim.spec, &partition.spec))
+/// A listed partition that a live owner uses.
+struct Claimed<'a> {
+    controller: &'a ControllerName,
+    partition: &'a Partition,
+    request: &'a Request,
 }
 
-fn adopted(
-    partition: &Partition,
-    controller: &ControllerName,
-    owners: &Owners,
-    ticket: u64,
-    now: Timestamp,
-) -> Option<Entry> {
-    let claim = claim(partition, owners)?;
-    let mut entry = Entry::waiting(claim, ticket, now).turned(EntryState::Active, now);
-    entry.controller = Some(controller.clone());
-    entry.places.clone_from(&partition.ipus);
-    entry.held_since = Some(now);
-    Some(entry)
+/// What a live owner uses of what controllers list under this id, if that is certain.
+fn claimed<'a>(id: &PartitionId, world: &'a World, owners: &'a Owners) -> Option<Claimed<'a>> {
+    let claim = owners.claims.get(id)?;
+    let (controller, partition) = match &claim.controller {
+        Some(controller) => (
+            controller,
+            world.listing(controller)?.partitions().get(id)?.as_ref(),
+        ),
+        None => world.find(id).filter(|_| is_unique(id, world))?,
+    };
+    let request = &claim.request;
+    let his = request.is_derived() && same_make(&request.spec, &partition.spec);
+    his.then_some(Claimed {
+        controller,
+        partition,
+        request,
+    })
+}
+
+impl Claimed<'_> {
+    /// The entry of it.
+    fn adopted(&self, ticket: u64, now: Timestamp) -> Entry {
+        let mut entry = Entry::waiting(self.request, ticket, now).turned(EntryState::Active, now);
+        entry.controller = Some(self.controller.clone());
+        entry.places.clone_from(&self.partition.ipus);
+        entry.held_since = Some(now);
+        entry
+    }
+}
+
+/// Whether only one controller lists the partition.
+fn is_unique(id: &PartitionId, world: &World) -> bool {
+    let lists = |view: &&ControllerView| {
+        view.listing
+            .as_ref()
+            .is_ok_and(|listing| listing.partitions().contains_key(id))
+    };
+    world.controllers.iter().filter(lists).count() < 2
 }
 
 fn note(id: PartitionId, controller: &ControllerName, partition: &Partition) -> Action {

@@ -313,7 +313,12 @@ impl<'a> Walk<'a> {
         let hopeless = why
             .iter()
             .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE));
-        let because = if hopeless || !self.overlays.iter().any(|overlay| overlay.can_help(entry)) {
+        let because = if hopeless
+            || !self
+                .overlays
+                .iter()
+                .any(|overlay| overlay.can_help(entry, self.rules, self.now))
+        {
             Because::Other
         } else {
             Because::NoRoom

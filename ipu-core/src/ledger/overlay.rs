@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, Service, World};
-use crate::ledger::entry::{Entry, EntryState};
+use crate::ledger::entry::{Entry, EntryState, Refused};
 use crate::ledger::line::{LineRules, Room};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
@@ -37,27 +37,32 @@ pub(crate) struct Overlay<'a> {
 impl Overlay<'_> {
     /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
     pub(crate) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
-        let of = |waiting: &Entry| match &waiting.state {
+        let refused = self.refused(entry, rules, now)?;
+        Some(Reason::new(
+            REFUSED,
+            format!("controller {} says: {}", self.name, refused.words),
+        ))
+    }
+
+    /// The refusal that stands against `entry` here.
+    fn refused<'e>(&'e self, entry: &'e Entry, rules: &LineRules, now: Timestamp) -> Option<&'e Refused> {
+        let of = |waiting: &'e Entry| match &waiting.state {
             EntryState::Waiting {
                 refused: Some(refused),
             } if refused.controller == self.name
                 && refused.fingerprint == self.fingerprint
                 && now.since(refused.at) < rules.ask_again =>
             {
-                Some(refused.words.clone())
+                Some(refused)
             }
             _ => None,
         };
-        let words = of(entry).or_else(|| {
+        of(entry).or_else(|| {
             let covers = |ahead: &&Entry| {
                 ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
             };
             self.refusals.iter().filter(covers).find_map(of)
-        })?;
-        Some(Reason::new(
-            REFUSED,
-            format!("controller {} says: {words}", self.name),
-        ))
+        })
     }
 
     /// Whether `entry` would fit here without those of the line who go; not, if nobody does.
@@ -76,11 +81,17 @@ impl Overlay<'_> {
         room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
-    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever.
-    pub(crate) fn can_help(&self, entry: &Entry) -> bool {
-        let may_end = |holder: &&&Entry| !matches!(holder.state, EntryState::Quarantined);
-        let ending = self.holders.iter().filter(may_end).map(|holder| &holder.id);
-        self.would_fit(entry, self.going.iter().chain(ending))
+    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
+    /// who came after it was refused was not why: without him it would be refused again.
+    pub(crate) fn can_help(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> bool {
+        let refused = self.refused(entry, rules, now).map(|refused| refused.at);
+        let helps = |holder: &&&Entry| {
+            let came_before = refused.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
+            came_before && !matches!(holder.state, EntryState::Quarantined)
+        };
+        let ending = self.holders.iter().filter(helps).map(|holder| &holder.id);
+        let going = self.going.iter().filter(|_| refused.is_none());
+        self.would_fit(entry, going.chain(ending))
     }
 }
 

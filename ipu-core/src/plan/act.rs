@@ -10,7 +10,9 @@ use crate::rules::finalize::{self, Processes, Step};
 use crate::rules::{reset, scale, suspend};
 
 /// How soon to look again at a partition on its way: V-IPU sends no events, and takes seconds to make one.
-pub(super) const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
+/// The same for who is told of changes: only what is said of waiting grows old, or something was not told after all.
+const POLL_IF_TOLD: Duration = Duration::from_secs(15);
 
 /// What is done with an instance in this pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +114,14 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Looks again at a partition that is on its way.
+    pub(super) fn look_again(&mut self) {
+        let poll = if self.seen.told { POLL_IF_TOLD } else { POLL };
+        self.wake_by(self.seen.now.plus(poll));
+    }
+
     fn await_partition(&mut self, instance: &Instance<'a>) -> Stage {
-        self.wake_by(self.seen.now.plus(POLL));
+        self.look_again();
         match instance.partition {
             PartitionFacts::Waiting { reason, .. } => Stage::InLine(reason.clone()),
             PartitionFacts::Absent
@@ -128,7 +136,7 @@ impl<'a> Pass<'a> {
     fn pause_without_partition(&mut self, instance: &Instance<'a>) -> Stage {
         match finalize::decide(instance.processes_left(), instance.partition) {
             Step::Release => self.release(instance),
-            Step::AwaitRelease => self.wake_by(self.seen.now.plus(POLL)),
+            Step::AwaitRelease => self.look_again(),
             Step::AwaitProcesses | Step::Gone => {}
         }
         Stage::GivenBack

@@ -226,11 +226,16 @@ fn failure_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>>
 fn end_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
     match &process.phase {
         ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
-        ProcessPhase::Exited { exit, at, last_lines } => Some(Candidate {
+        ProcessPhase::Exited {
+            exit,
+            at,
+            last_lines,
+            cause,
+        } => Some(Candidate {
             culprit,
             exit: Some(*exit),
             at: *at,
-            cause: "",
+            cause,
             last_lines,
         }),
         ProcessPhase::Lost { at, cause } => Some(Candidate {
@@ -250,7 +255,8 @@ const fn worker(number: u32) -> Culprit {
 fn describe(candidate: &Candidate<'_>) -> String {
     match candidate.exit {
         Some(exit) if exit.is_success() => "ended before the launcher did".to_string(),
-        Some(exit) => exit.to_string(),
+        Some(exit) if candidate.cause.is_empty() => exit.to_string(),
+        Some(exit) => format!("{exit}, {}", candidate.cause),
         None if candidate.cause.is_empty() => "lost".to_string(),
         None => candidate.cause.to_string(),
     }

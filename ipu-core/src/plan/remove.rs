@@ -4,7 +4,6 @@ use core::time::Duration;
 
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::Effect;
-use crate::plan::act::POLL;
 use crate::plan::view::{Instance, Pass, Stage};
 use crate::rules::cleanup::{self, Retention, Role};
 use crate::rules::finalize::{self, Processes, Step};
@@ -38,7 +37,7 @@ impl<'a> Pass<'a> {
                 Stage::Releasing
             }
             Step::AwaitRelease => {
-                self.wake_by(self.seen.now.plus(POLL));
+                self.look_again();
                 Stage::Releasing
             }
             Step::Gone => Stage::Gone,
@@ -128,7 +127,7 @@ impl<'a> Pass<'a> {
     }
 
     pub(super) fn release(&mut self, instance: &Instance<'a>) {
-        self.wake_by(self.seen.now.plus(POLL));
+        self.look_again();
         self.effects.push(Effect::ReleasePartition {
             instance: instance.index,
             attempt: instance.memory.attempt,

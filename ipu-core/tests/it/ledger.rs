@@ -2,6 +2,7 @@
 
 mod attempts;
 mod calls;
+mod doubt;
 mod exclusions;
 mod stats;
 mod what_if;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Operation, PartitionFacts, Topology};
+use ipu_core::{Claim, Operation, PartitionFacts, Topology};
 use ipu_ledger::{
     Change, Entry, EntryState, Ledger, LedgerStore, Life, Liveness, MemoryStore, Released, Request, Timestamp,
 };
@@ -188,8 +188,8 @@ impl Liveness for Claims {
         Life::Live
     }
 
-    async fn claims(&self) -> Vec<Request> {
-        self.0.clone()
+    async fn claims(&self) -> Vec<Claim> {
+        self.0.iter().cloned().map(Claim::from).collect()
     }
 }
 

@@ -95,6 +95,7 @@ impl Happening {
                         exit: *exit,
                         at,
                         last_lines: String::new(),
+                        cause: String::new(),
                     },
                     Fate::Lost(cause) => ProcessPhase::Lost {
                         at,

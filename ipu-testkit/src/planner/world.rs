@@ -177,6 +177,7 @@ impl JobWorld {
                 exit: Exit::Code(code),
                 at,
                 last_lines: String::new(),
+                cause: String::new(),
             };
         }
     }

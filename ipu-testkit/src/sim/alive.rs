@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use ipu_core::{Entry, EntryState, Life, Request};
+use ipu_core::{Claim, ControllerName, Entry, EntryState, Life, Request};
 use ipu_ledger::Liveness;
 
 use super::world::World;
@@ -52,25 +52,26 @@ impl Liveness for Alive {
         }
     }
 
-    async fn claims(&self) -> Vec<Request> {
+    async fn claims(&self) -> Vec<Claim> {
         let Some(world) = self.0.upgrade() else {
             return Vec::new();
         };
         let now = world.millis();
-        let living: Vec<(usize, u32, u32)> = world
+        // What a process was started with says where its partition is.
+        let living: Vec<(usize, u32, u32, ControllerName)> = world
             .processes()
             .living(now)
-            .map(|((job, instance, _), attempt, ..)| (job, instance, attempt))
+            .map(|((job, instance, _), attempt, _, controller)| (job, instance, attempt, controller.clone()))
             .collect();
         let state = world.state();
         let claims = living.into_iter().filter(|(job, ..)| !state.jobs[*job].gone);
         claims
-            .map(|(number, instance, attempt)| {
+            .map(|(number, instance, attempt, controller)| {
                 let job = &state.jobs[number];
                 let spec = job.spec.partition().clone();
-                let mut claim = Request::of_instance(job.owner.clone(), instance, spec);
-                claim.attempt = attempt;
-                claim
+                let mut request = Request::of_instance(job.owner.clone(), instance, spec);
+                request.attempt = attempt;
+                Claim::at(request, controller)
             })
             .collect()
     }

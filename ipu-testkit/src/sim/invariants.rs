@@ -1,6 +1,6 @@
 //! What has to be true after every step: each invariant a function of what is there, with a message that says what is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipu_core::{
@@ -98,7 +98,9 @@ impl World {
                     );
                 }
                 found = found.and(invariant_entries_move_legally(id, from, to)).and(
-                    invariant_nobody_is_overtaken(id, before, after, |entries| self.judge_line(entries)),
+                    invariant_nobody_is_overtaken(id, before, after, &self.eyes(), |entries, heard| {
+                        self.judge_line(entries, heard)
+                    }),
                 );
             }
         }
@@ -109,9 +111,22 @@ impl World {
         self.check();
     }
 
-    /// What everybody in the line of `entries` would be told by controllers that all answer.
-    fn judge_line(&self, entries: &Entries) -> Vec<(PartitionId, Verdict)> {
-        let views = self.controllers.iter().map(|(name, controller)| {
+    /// The controllers that a driver may have heard, all of them first: any of them may not have answered him.
+    fn eyes(&self) -> Vec<BTreeSet<ControllerName>> {
+        let mut eyes = vec![BTreeSet::new()];
+        for (name, _) in &self.controllers {
+            let with =
+                |heard: &BTreeSet<ControllerName>| heard.iter().cloned().chain([name.clone()]).collect();
+            let with: Vec<_> = eyes.iter().map(with).collect();
+            eyes.splice(..0, with);
+        }
+        eyes
+    }
+
+    /// What everybody in the line of `entries` would be told by the controllers in `heard`.
+    fn judge_line(&self, entries: &Entries, heard: &BTreeSet<ControllerName>) -> Vec<(PartitionId, Verdict)> {
+        let answering = self.controllers.iter().filter(|(name, _)| heard.contains(name));
+        let views = answering.map(|(name, controller)| {
             let (listed, inventory) = controller.look();
             ControllerView {
                 name: name.clone(),
@@ -299,12 +314,15 @@ fn invariant_entries_move_legally(
 }
 
 /// Whoever goes takes nothing from somebody who came earlier, is as urgent, wants the same size in the same place, and is
-/// charged to the same, and could have gone: such a one still can.
+/// charged to the same, and could have gone: such a one still can. By the same eyes: a driver who could not hear all
+/// controllers may have seen room, or a place in a quota, that others could not use. So it is broken only if it is with
+/// whatever he heard, and he heard the controller that it went to.
 fn invariant_nobody_is_overtaken(
     id: &PartitionId,
     before: &Entries,
     after: &Entries,
-    judge: impl Fn(&Entries) -> Vec<(PartitionId, Verdict)>,
+    eyes: &[BTreeSet<ControllerName>],
+    judge: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, Verdict)>,
 ) -> Result<(), Broken> {
     let waits = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
     let Some(going) = after.get(id) else { return Ok(()) };
@@ -336,21 +354,32 @@ fn invariant_nobody_is_overtaken(
     if left_behind.is_empty() {
         return Ok(());
     }
-    // By the same eyes: a driver who could not ask all controllers may have seen room that others could not use.
-    let could: Vec<PartitionId> = judge(before)
-        .into_iter()
-        .filter(|(other, verdict)| left_behind.contains(&other) && matches!(verdict, Verdict::Go { .. }))
-        .map(|(other, _)| other)
-        .collect();
-    if could.is_empty() {
-        return Ok(());
-    }
-    let robbed = judge(after)
-        .into_iter()
-        .find(|(other, verdict)| could.contains(other) && matches!(verdict, Verdict::Stay(_)));
-    match robbed {
+    let robbed_of = |heard: &BTreeSet<ControllerName>| {
+        let could: Vec<PartitionId> = judge(before, heard)
+            .into_iter()
+            .filter(|(other, verdict)| left_behind.contains(&other) && matches!(verdict, Verdict::Go { .. }))
+            .map(|(other, _)| other)
+            .collect();
+        if could.is_empty() {
+            return None;
+        }
+        let robbed = |(other, verdict): &(PartitionId, Verdict)| {
+            could.contains(other) && matches!(verdict, Verdict::Stay(_))
+        };
+        judge(after, heard)
+            .into_iter()
+            .find(robbed)
+            .map(|(other, _)| other)
+    };
+    let may_be = |heard: &&BTreeSet<ControllerName>| {
+        let there = going.controller.as_ref();
+        there.is_none_or(|controller| heard.contains(controller))
+    };
+    // Stops at the first eyes that see nobody robbed: mostly those that see everything.
+    let robbed: Option<Vec<PartitionId>> = eyes.iter().filter(may_be).map(robbed_of).collect();
+    match robbed.and_then(|robbed| robbed.into_iter().next()) {
         None => Ok(()),
-        Some((other, _)) => broken("nobody_is_overtaken", format!("{id} took the place of {other}")),
+        Some(other) => broken("nobody_is_overtaken", format!("{id} took the place of {other}")),
     }
 }
 

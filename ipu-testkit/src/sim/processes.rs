@@ -57,6 +57,7 @@ impl Process {
                 exit: Exit::Code(code),
                 at: at(end),
                 last_lines: String::new(),
+                cause: String::new(),
             },
             (Some((end, End::Lost)), _) => ProcessPhase::Lost {
                 at: at(end),

@@ -167,7 +167,8 @@ pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
         (exits(), moments()).prop_map(|(exit, at)| ProcessPhase::Exited {
             exit,
             at,
-            last_lines: "the end".into()
+            last_lines: "the end".into(),
+            cause: String::new()
         }),
         moments().prop_map(|at| ProcessPhase::Lost {
             at,
