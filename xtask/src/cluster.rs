@@ -1,18 +1,21 @@
-//! `cargo xtask cluster`: a Kubernetes API server to try things on.
+//! `cargo xtask cluster`: a Kubernetes to try things on.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use ipu_test_cluster::{Cluster, Durability, Life, State, Tool, Tools, stop};
+use ipu_test_cluster::{
+    Cluster, Durability, Extent, Life, Options, PRODUCT, State, Tool, Tools, load as load_image, mpi_image,
+    product_images, stop,
+};
 
 use crate::say;
 
 /// The name of the cluster if none is given.
 const DEFAULT_NAME: &str = "default";
 
-/// Builds the programs of a cluster that are missing.
-pub(crate) fn build() -> Result<(), Box<dyn Error>> {
-    let tools = Tools::build(&Tool::BASIC)?;
+/// Builds the programs of a cluster of this extent that are missing.
+pub(crate) fn build(extent: Extent) -> Result<(), Box<dyn Error>> {
+    let tools = Tools::build(&Tool::of(extent))?;
     say(&format!(
         "the programs of a cluster are in {}",
         tools.folder().display()
@@ -20,16 +23,59 @@ pub(crate) fn build() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Starts the cluster of this name afresh; one that runs is ended.
-pub(crate) fn up(name: Option<&str>, durability: Durability) -> Result<(), Box<dyn Error>> {
-    let tools = Tools::build(&Tool::BASIC)?;
+/// Starts a cluster afresh as `words` say: its name, and options. One of that name that runs is ended.
+pub(crate) fn up(words: &[&str]) -> Result<(), Box<dyn Error>> {
+    let mut options = Options::new(Life::UntilStopped);
+    let (mut name, mut extent) = (None, Extent::ApiServer);
+    for word in words {
+        match *word {
+            "--fsync" => options = options.durability(Durability::Synced),
+            "--controllers" => extent = extent.max(Extent::Controllers),
+            "--node" => extent = Extent::Node,
+            other if name.is_none() && !other.starts_with('-') => name = Some(other),
+            other => return Err(format!("{other:?} is not understood").into()),
+        }
+    }
+    let tools = Tools::build(&Tool::of(extent))?;
     let directory = directory(name)?;
     stop(&directory)?;
-    let cluster = Cluster::start(&tools, &directory, Life::UntilStopped, durability)?;
+    let cluster = Cluster::start_with(&tools, &directory, options.extent(extent))?;
     let state = State::read(cluster.directory())?.ok_or("the cluster left no record")?;
+    let kubectl = tools.path(Tool::Kubectl);
     say(&format!("a Kubernetes API server is at {}", state.url));
     say(&format!("export KUBECONFIG={}", state.kubeconfig.display()));
-    say(&format!("{} get namespaces", tools.path(Tool::Kubectl).display()));
+    say(&format!("{} get namespaces", kubectl.display()));
+    if extent >= Extent::Node {
+        say(&format!(
+            "{} run hello --image=local/busybox:1 --restart=Never -- echo hello",
+            kubectl.display()
+        ));
+        say(&format!(
+            "Kubernetes Pods reach this machine at {}",
+            cluster.host_address()
+        ));
+    }
+    Ok(())
+}
+
+/// Loads the images that `deploy/` and `examples/kubernetes/` name into the node of this cluster, made of the programs that were
+/// built beside this one; those that are missing are built.
+pub(crate) fn load(name: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let directory = directory(name)?;
+    let program = std::env::current_exe()?;
+    let programs = program.parent().ok_or("this program is in no folder")?;
+    for image in product_images(programs)? {
+        load_image(&directory, &image)?;
+        say(&format!("{} is loaded", image.name()));
+    }
+    let [.., launcher, _] = PRODUCT;
+    match mpi_image("mpi-example:1", &programs.join(launcher), &directory)? {
+        Some(image) => {
+            load_image(&directory, &image)?;
+            say(&format!("{} is loaded", image.name()));
+        }
+        None => say("mpi-example:1 is not: Open MPI and its compiler are not installed here"),
+    }
     Ok(())
 }
 

@@ -1,62 +1,42 @@
-//! One etcd and one kube-apiserver.
+//! One Kubernetes: etcd, kube-apiserver, and what was asked for besides.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::arguments::{AUDIT_POLICY, Facts, audit_policy};
 use crate::error::ClusterError;
 use crate::http;
+use crate::image::Image;
+use crate::machine::Machine;
+use crate::node::{self, KubeletFiles};
+use crate::options::{Durability, Extent, Life, Options};
 use crate::pki::Pki;
 use crate::place::Place;
 use crate::process::Server;
+use crate::ready::{run, wait};
 use crate::state::State;
 use crate::tools::{Tool, Tools};
-
-/// How long a server may take to become ready: many times what an idle machine needs, for one that is not.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// How often it is asked.
-const POLL: Duration = Duration::from_millis(20);
 
 /// How often other ports are tried because somebody took one between its choice and its use.
 const TRIES: u32 = 4;
 
-/// The issuer and default audience of service-account tokens.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-
-/// How long a cluster lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It ends with the process that started it, or when it is dropped.
-    WithThisProcess,
-    /// Until [`crate::stop`] is called on its directory.
-    UntilStopped,
-}
-
-/// What etcd does for a crash of the machine. A crash of the processes loses nothing in either case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Nothing: faster, for tests.
-    #[default]
-    WithoutSync,
-    /// It syncs every write to the disk, as in production: for measurements.
-    Synced,
-}
-
-/// A running API server with its etcd.
+/// A running API server with its etcd, and what was asked for besides.
 pub struct Cluster {
     tools: Tools,
     directory: PathBuf,
     pki: Pki,
-    life: Life,
-    durability: Durability,
+    options: Options,
     ports: Ports,
+    address: IpAddr,
+    machine: Option<Machine>,
     etcd: Option<Server>,
     apiserver: Option<Server>,
+    /// All others. Those of a node end with its machine.
+    others: Vec<Server>,
     removed_at_end: bool,
     /// Given back when this ends.
     place: Option<Place>,
@@ -67,10 +47,12 @@ struct Ports {
     api: u16,
     etcd: u16,
     peer: u16,
+    controller_manager: u16,
+    scheduler: u16,
 }
 
 impl Cluster {
-    /// Starts one in `directory`, which is emptied first, and waits until it is ready.
+    /// Starts an API server in `directory`, which is emptied first, and waits until it is ready.
     ///
     /// # Errors
     ///
@@ -81,6 +63,15 @@ impl Cluster {
         life: Life,
         durability: Durability,
     ) -> Result<Self, ClusterError> {
+        Self::start_with(tools, directory, Options::new(life).durability(durability))
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`].
+    pub fn start_with(tools: &Tools, directory: &Path, options: Options) -> Result<Self, ClusterError> {
         let mut last = None;
         for _ in 0..TRIES {
             if directory.exists() {
@@ -89,32 +80,17 @@ impl Cluster {
             }
             fs::create_dir_all(directory.join("logs"))
                 .map_err(|error| ClusterError::step("make a directory", error))?;
-            let mut cluster = Self {
-                tools: tools.clone(),
-                pki: Pki::make(&directory.join("keys"))?,
-                directory: directory.to_owned(),
-                life,
-                durability,
-                ports: Ports::choose()?,
-                etcd: None,
-                apiserver: None,
-                removed_at_end: false,
-                place: None,
-            };
-            match cluster.start_etcd().and_then(|()| cluster.start_apiserver()) {
-                Ok(()) => {
-                    cluster.user("admin", &["system:masters"])?;
-                    cluster.record()?;
-                    return Ok(cluster);
-                }
+            let mut cluster = Self::prepare(tools, directory, options)?;
+            match cluster.start_all() {
+                Ok(()) => return Ok(cluster),
                 Err(ClusterError::NotReady { log, detail, name })
                     if log.contains("address already in use") =>
                 {
-                    cluster.halt();
+                    cluster.end();
                     last = Some(ClusterError::NotReady { name, detail, log });
                 }
                 Err(error) => {
-                    cluster.halt();
+                    cluster.end();
                     return Err(error);
                 }
             }
@@ -122,10 +98,46 @@ impl Cluster {
         Err(last.unwrap_or_else(|| ClusterError::step("start a cluster", "no port was free")))
     }
 
+    fn prepare(tools: &Tools, directory: &Path, options: Options) -> Result<Self, ClusterError> {
+        let machine = match options.extent {
+            Extent::Node => Some(Machine::make(directory, options.life)?),
+            Extent::ApiServer | Extent::Controllers => None,
+        };
+        let address = IpAddr::V4(machine.as_ref().map_or(Ipv4Addr::LOCALHOST, Machine::address));
+        Ok(Self {
+            tools: tools.clone(),
+            pki: Pki::make(&directory.join("keys"), address)?,
+            directory: directory.to_owned(),
+            options,
+            ports: Ports::choose()?,
+            address,
+            machine,
+            etcd: None,
+            apiserver: None,
+            others: Vec::new(),
+            removed_at_end: false,
+            place: None,
+        })
+    }
+
+    fn start_all(&mut self) -> Result<(), ClusterError> {
+        // The API server shows itself to kubelets as the administrator.
+        self.user("admin", &["system:masters"])?;
+        self.start_etcd()?;
+        self.start_apiserver()?;
+        if self.options.extent >= Extent::Controllers {
+            self.start_controllers()?;
+        }
+        if self.options.extent >= Extent::Node {
+            self.start_node()?;
+        }
+        self.record()
+    }
+
     /// The address of the API server.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.ports.api)
+        format!("https://{}:{}", self.address, self.ports.api)
     }
 
     /// The configuration of an administrator, for `KUBECONFIG`.
@@ -144,6 +156,21 @@ impl Cluster {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The address at which the cluster's own processes and Kubernetes Pods reach this process: a webhook in a test, say.
+    #[must_use]
+    pub fn host_address(&self) -> IpAddr {
+        IpAddr::V4(self.machine.as_ref().map_or(Ipv4Addr::LOCALHOST, Machine::host))
+    }
+
+    /// Makes an image known to the node; Kubernetes Pods name it, and nothing is pulled.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Step`], also if there is no node.
+    pub fn load(&self, image: &Image) -> Result<(), ClusterError> {
+        self.node()?.load(image)
     }
 
     /// Makes the configuration of a user in groups, who may do what RBAC says.
@@ -190,19 +217,27 @@ impl Cluster {
         }
     }
 
+    /// Kills etcd, as a crash of the process does; the API server goes on without it.
+    pub fn kill_etcd(&mut self) {
+        if let Some(server) = self.etcd.take() {
+            server.kill();
+        }
+    }
+
     /// Starts the API server again, and waits until it is ready.
     ///
     /// # Errors
     ///
     /// [`ClusterError`].
     pub fn start_apiserver(&mut self) -> Result<(), ClusterError> {
-        let server = self.launch("kube-apiserver", Tool::KubeApiserver, &self.apiserver_arguments())?;
-        let tls = http::trusting(self.pki.ca_pem())
-            .map_err(|error| ClusterError::step("trust the cluster's authority", error))?;
-        let port = self.ports.api;
-        wait(self.apiserver.insert(server), || {
-            http::get(port, "/readyz", Some(&tls))
-        })
+        let policy = audit_policy(&self.directory);
+        fs::write(&policy, AUDIT_POLICY)
+            .map_err(|error| ClusterError::step(format!("write {}", policy.display()), error))?;
+        let arguments = self.facts().apiserver(self.ports.api);
+        let server = self.launch("kube-apiserver", Tool::KubeApiserver, &arguments)?;
+        self.wait_secure(&server, self.ports.api, "/readyz")?;
+        self.apiserver = Some(server);
+        Ok(())
     }
 
     /// Writes all that etcd holds now into `file`.
@@ -255,70 +290,150 @@ impl Cluster {
 
     fn halt(&mut self) {
         self.kill_apiserver();
-        if let Some(server) = self.etcd.take() {
+        self.kill_etcd();
+    }
+
+    fn end(&mut self) {
+        if let Some(machine) = self.machine.take() {
+            machine.end();
+        }
+        for server in self.others.drain(..).rev() {
             server.kill();
         }
+        self.halt();
     }
 
-    fn start_etcd(&mut self) -> Result<(), ClusterError> {
-        let (client, peer) = (self.etcd_url(), self.peer_url());
-        let mut arguments: Vec<String> = vec![
-            "--name=test".into(),
-            format!("--data-dir={}", self.etcd_data().display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=test={peer}"),
-            "--log-level=warn".into(),
-            // It elects itself, and need not wait for others to do so.
-            "--heartbeat-interval=10".into(),
-            "--election-timeout=100".into(),
-        ];
-        if self.durability == Durability::WithoutSync {
-            arguments.push("--unsafe-no-fsync".into());
-        }
+    /// Starts etcd again with what it had, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`].
+    pub fn start_etcd(&mut self) -> Result<(), ClusterError> {
+        let arguments = self.facts().etcd(&self.etcd_data(), &self.peer_url());
         let server = self.launch("etcd", Tool::Etcd, &arguments)?;
-        let port = self.ports.etcd;
-        wait(self.etcd.insert(server), || http::get(port, "/health", None))
+        let address = SocketAddr::new(self.address, self.ports.etcd);
+        wait(&server, || http::get(address, "/health", None))?;
+        self.etcd = Some(server);
+        Ok(())
     }
 
-    fn apiserver_arguments(&self) -> Vec<String> {
-        let key = |name: &str| self.pki.path(name).display().to_string();
-        vec![
-            "--bind-address=127.0.0.1".into(),
-            "--advertise-address=127.0.0.1".into(),
-            format!("--secure-port={}", self.ports.api),
-            format!("--etcd-servers={}", self.etcd_url()),
-            "--authorization-mode=Node,RBAC".into(),
-            "--allow-privileged=true".into(),
-            "--service-cluster-ip-range=10.0.0.0/16".into(),
-            // Loopback is not a valid endpoint, and nobody looks for the API server behind a Service.
-            "--endpoint-reconciler-type=none".into(),
-            format!("--client-ca-file={}", key("ca.crt")),
-            format!("--tls-cert-file={}", key("apiserver.crt")),
-            format!("--tls-private-key-file={}", key("apiserver.key")),
-            format!("--service-account-issuer={ISSUER}"),
-            format!("--api-audiences={ISSUER}"),
-            format!("--service-account-key-file={}", key("accounts.pub")),
-            format!("--service-account-signing-key-file={}", key("accounts.key")),
-        ]
+    fn start_controllers(&mut self) -> Result<(), ClusterError> {
+        let manager = self.user("system:kube-controller-manager", &[])?;
+        let scheduler = self.user("system:kube-scheduler", &[])?;
+        let ports = self.ports;
+        let arguments = self
+            .facts()
+            .controller_manager(&manager, ports.controller_manager);
+        let manager = self.launch("kube-controller-manager", Tool::KubeControllerManager, &arguments)?;
+        let arguments = self.facts().scheduler(&scheduler, ports.scheduler);
+        let scheduler = self.launch("kube-scheduler", Tool::KubeScheduler, &arguments)?;
+        self.wait_secure(&manager, ports.controller_manager, "/healthz")?;
+        self.wait_secure(&scheduler, ports.scheduler, "/healthz")?;
+        // Without it no Kubernetes Pod is accepted in the namespace that everybody begins with.
+        self.wait_for(
+            &manager,
+            &["--for=create", "serviceaccount/default", "--namespace=default"],
+        )?;
+        self.others.extend([manager, scheduler]);
+        Ok(())
+    }
+
+    fn start_node(&mut self) -> Result<(), ClusterError> {
+        let kubeconfig = self.user(&format!("system:node:{}", node::NAME), &["system:nodes"])?;
+        let (certificate, key) = self.pki.server("kubelet", self.address)?;
+        let files = KubeletFiles {
+            ca: self.pki.path("ca.crt"),
+            certificate,
+            key,
+            kubeconfig,
+        };
+        let proxy = self.user("system:kube-proxy", &[])?;
+        let containerd = self.node()?.start_containerd()?;
+        let kubelet = self.node()?.start_kubelet(&files)?;
+        let proxy = self.node()?.start_kube_proxy(&proxy)?;
+        let dns = self.node()?.start_cluster_dns(&self.kubeconfig())?;
+        let node = format!("node/{}", node::NAME);
+        self.wait_for(&kubelet, &["--for=create", &node])?;
+        self.wait_for(&kubelet, &["--for=condition=Ready", &node])?;
+        let address = SocketAddr::new(self.address, 10256);
+        wait(&proxy, || http::get(address, "/healthz", None))?;
+        let address = SocketAddr::new(self.address, node::DNS_READY);
+        wait(&dns, || http::get(address, "/healthz", None))?;
+        self.others.extend([containerd, kubelet, proxy, dns]);
+        Ok(())
+    }
+
+    fn node(&self) -> Result<node::Place<'_>, ClusterError> {
+        let machine = self
+            .machine
+            .as_ref()
+            .ok_or_else(|| ClusterError::step("use the node", "this cluster has none"))?;
+        Ok(node::Place {
+            machine,
+            tools: &self.tools,
+            directory: &self.directory,
+            life: self.options.life,
+        })
+    }
+
+    /// Waits until this is answered with success.
+    fn wait_secure(&self, server: &Server, port: u16, path: &str) -> Result<(), ClusterError> {
+        let tls = http::trusting(self.pki.ca_pem())
+            .map_err(|error| ClusterError::step("trust the cluster's authority", error))?;
+        let address = SocketAddr::new(self.address, port);
+        wait(server, || http::get(address, path, Some(&tls)))
+    }
+
+    /// Waits for what `server` is to bring about.
+    fn wait_for(&self, server: &Server, words: &[&str]) -> Result<(), ClusterError> {
+        let mut all = vec!["wait", "--timeout=2s"];
+        all.extend_from_slice(words);
+        wait(server, || {
+            self.kubectl(&all)
+                .map(|text| (200, text))
+                .map_err(std::io::Error::other)
+        })
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            options: self.options,
+            address: self.address,
+            pki: &self.pki,
+            directory: &self.directory,
+            etcd_url: self.etcd_url(),
+        }
     }
 
     fn launch(&self, name: &'static str, tool: Tool, arguments: &[String]) -> Result<Server, ClusterError> {
         let log = self.directory.join("logs").join(format!("{name}.log"));
-        Server::start(name, &self.tools.path(tool), arguments, &log, self.life)
+        let within = self.machine.as_ref().map(Machine::network).unwrap_or_default();
+        Server::start(
+            name,
+            &within,
+            &self.tools.path(tool),
+            arguments,
+            &log,
+            self.options.life,
+        )
     }
 
     fn record(&self) -> Result<(), ClusterError> {
-        if self.life == Life::WithThisProcess {
+        if self.options.life == Life::WithThisProcess {
             return Ok(());
         }
-        let servers = [&self.etcd, &self.apiserver].into_iter().flatten();
+        let first = self.machine.as_ref().map(Machine::first);
+        let servers = [self.etcd.as_ref(), self.apiserver.as_ref()]
+            .into_iter()
+            .flatten()
+            .chain(&self.others)
+            .chain(first);
         let state = State {
             url: self.url(),
             kubeconfig: self.kubeconfig(),
             servers: servers.map(Server::record).collect(),
+            cgroup: self.machine.as_ref().map(|machine| machine.cgroup().to_owned()),
+            machine: self.machine.as_ref().map(|machine| machine.first().pid()),
         };
         state.write(&self.directory)
     }
@@ -328,20 +443,20 @@ impl Cluster {
     }
 
     fn etcd_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports.etcd)
+        format!("http://{}:{}", self.address, self.ports.etcd)
     }
 
     fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports.peer)
+        format!("http://{}:{}", self.address, self.ports.peer)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.life == Life::UntilStopped {
+        if self.options.life == Life::UntilStopped {
             return;
         }
-        self.halt();
+        self.end();
         self.place = None;
         if self.removed_at_end && !std::thread::panicking() {
             // What stays is swept by the next one.
@@ -351,13 +466,13 @@ impl Drop for Cluster {
 }
 
 impl Ports {
-    /// Three that are free now.
+    /// Some that are free now.
     fn choose() -> Result<Self, ClusterError> {
         let failed = |error: std::io::Error| ClusterError::step("find free ports", error);
         // All are held until all are chosen, so that they differ.
         let mut listeners = Vec::new();
         let mut ports = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..5 {
             let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(failed)?;
             ports.push(listener.local_addr().map_err(failed)?.port());
             listeners.push(listener);
@@ -366,38 +481,8 @@ impl Ports {
             api: ports[0],
             etcd: ports[1],
             peer: ports[2],
+            controller_manager: ports[3],
+            scheduler: ports[4],
         })
     }
-}
-
-/// Waits until `ask` is answered with success.
-fn wait(
-    server: &Server,
-    mut ask: impl FnMut() -> std::io::Result<(u16, String)>,
-) -> Result<(), ClusterError> {
-    let begun = Instant::now();
-    loop {
-        let seen = match ask() {
-            Ok((200, _)) => return Ok(()),
-            Ok((status, body)) => format!("it answers {status}: {body}"),
-            Err(error) => error.to_string(),
-        };
-        if server.has_ended() {
-            return Err(server.not_ready("it has ended".into()));
-        }
-        if begun.elapsed() > PATIENCE {
-            return Err(server.not_ready(seen));
-        }
-        std::thread::sleep(POLL);
-    }
-}
-
-fn run(mut command: Command) -> Result<String, ClusterError> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |detail: String| ClusterError::step(format!("run {name}"), detail);
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

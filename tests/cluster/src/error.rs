@@ -9,6 +9,9 @@ pub enum ClusterError {
     /// A program is not where it is looked for.
     #[error("{} is missing: run `cargo xtask cluster build`", .0.display())]
     Missing(PathBuf),
+    /// A node cannot be had on this machine.
+    #[error("no node: {0}")]
+    NoNode(String),
     /// A program cannot be built.
     #[error("cannot build {what}: {detail}")]
     Build {

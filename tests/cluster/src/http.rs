@@ -25,8 +25,11 @@ pub(crate) fn trusting(ca_pem: &str) -> Result<Arc<ClientConfig>, Box<dyn std::e
 }
 
 /// The status and body that `GET path` is answered with.
-pub(crate) fn get(port: u16, path: &str, tls: Option<&Arc<ClientConfig>>) -> io::Result<(u16, String)> {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
+pub(crate) fn get(
+    address: SocketAddr,
+    path: &str,
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<(u16, String)> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -1,8 +1,9 @@
-//! A real Kubernetes API server on its etcd, for tests.
+//! A real Kubernetes for tests: an API server on its etcd, its controllers and scheduler, a node that runs containers.
 //!
 //! [`Tools`] finds the programs or builds them from the pinned Go modules in `tests/cluster/tools`. A [`Cluster`] is one
 //! etcd and one kube-apiserver with certificates, service-account keys and RBAC, on ports that were free, with everything
-//! in one directory; any number run side by side. A test that wants one says
+//! in one directory, and as much besides as its [`Extent`] says; any number run side by side. A node has a network of its
+//! own, which nothing leaves; it runs [`Image`]s made of files of this machine. A test that wants a cluster says
 //!
 //! ```no_run
 //! let Some(cluster) = ipu_test_cluster::shared("the_name_of_the_test") else {
@@ -14,18 +15,37 @@
 //! and skips itself by name where the tools are missing, except where `CI` is set: there it fails. What is started so ends
 //! with the test's process, however that ends. `cargo xtask cluster up` starts one that stays.
 
+mod arguments;
 mod cluster;
+mod digest;
 mod error;
+#[cfg(feature = "fake-nodes")]
+mod fake;
 mod http;
+mod image;
+mod machine;
+mod modules;
+mod mpi;
+mod node;
+mod options;
 mod pki;
 mod place;
 mod process;
+mod product;
+mod ready;
 mod state;
+mod tar;
 mod testing;
 mod tools;
 
-pub use cluster::{Cluster, Durability, Life};
+pub use cluster::Cluster;
 pub use error::ClusterError;
-pub use state::{State, stop};
-pub use testing::{private, shared};
+#[cfg(feature = "fake-nodes")]
+pub use fake::{Ends, FakeNodes, FakeOptions};
+pub use image::Image;
+pub use mpi::mpi_image;
+pub use options::{Audit, Durability, Extent, Life, Options};
+pub use product::{PRODUCT, product_images};
+pub use state::{State, load, stop};
+pub use testing::{private, private_with, shared, shared_with};
 pub use tools::{Tool, Tools};

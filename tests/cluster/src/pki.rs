@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,8 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Makes everything that the servers need, in `folder`.
-    pub(crate) fn make(folder: &Path) -> Result<Self, ClusterError> {
+    /// Makes everything that the servers need, in `folder`; they are at `address`.
+    pub(crate) fn make(folder: &Path, address: IpAddr) -> Result<Self, ClusterError> {
         let failed = |error: rcgen::Error| ClusterError::step("make certificates", error);
         fs::create_dir_all(folder).map_err(|error| ClusterError::step("make a folder of keys", error))?;
         let mut params = CertificateParams::default();
@@ -47,7 +48,7 @@ impl Pki {
             ca_pem,
         };
         pki.write("ca.crt", &pki.ca_pem)?;
-        pki.server("apiserver")?;
+        pki.server("apiserver", address)?;
         let accounts = KeyPair::generate().map_err(failed)?;
         pki.write("accounts.key", &accounts.serialize_pem())?;
         pki.write("accounts.pub", &accounts.public_key_pem())?;
@@ -75,9 +76,12 @@ impl Pki {
         self.sign(&user.replace([':', '/'], "-"), params)
     }
 
-    fn server(&self, name: &str) -> Result<(PathBuf, PathBuf), ClusterError> {
-        let mut params = CertificateParams::new(SERVER_NAMES.map(String::from))
-            .map_err(|error| ClusterError::step("name a server", error))?;
+    /// A certificate of a server at `address`, as `<name>.crt` and `<name>.key`.
+    pub(crate) fn server(&self, name: &str, address: IpAddr) -> Result<(PathBuf, PathBuf), ClusterError> {
+        let mut names: Vec<String> = SERVER_NAMES.map(String::from).to_vec();
+        names.push(address.to_string());
+        let mut params =
+            CertificateParams::new(names).map_err(|error| ClusterError::step("name a server", error))?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(name, params)

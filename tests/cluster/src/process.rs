@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Life;
 use crate::error::ClusterError;
+use crate::options::Life;
 
 /// Runs a server and ends it when the pipe that is this shell's standard input closes, which it does when whoever holds
 /// the other end dies, even by SIGKILL. `$1` is the log; the rest is the command.
@@ -43,8 +43,10 @@ pub(crate) struct Record {
 }
 
 impl Server {
+    /// Starts `program`, by way of the command `within` if that is not empty, which becomes it or waits for it.
     pub(crate) fn start(
         name: &'static str,
+        within: &[String],
         program: &Path,
         arguments: &[String],
         log: &Path,
@@ -52,13 +54,15 @@ impl Server {
     ) -> Result<Self, ClusterError> {
         let failed = |error: std::io::Error| ClusterError::step(format!("start {name}"), error);
         let program = fs::canonicalize(program).map_err(failed)?;
+        let mut words: Vec<String> = within.to_vec();
+        words.push(program.display().to_string());
+        words.extend_from_slice(arguments);
         let (pid, tether) = match life {
             Life::WithThisProcess => {
                 let mut shell = Command::new("sh")
                     .args(["-c", TETHER, "tether"])
                     .arg(log)
-                    .arg(&program)
-                    .args(arguments)
+                    .args(&words)
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .stderr(Stdio::null())
@@ -86,8 +90,8 @@ impl Server {
                     .append(true)
                     .open(log)
                     .map_err(failed)?;
-                let child = Command::new(&program)
-                    .args(arguments)
+                let child = Command::new(&words[0])
+                    .args(&words[1..])
                     .stdin(Stdio::null())
                     .stdout(output.try_clone().map_err(failed)?)
                     .stderr(output)
@@ -103,6 +107,11 @@ impl Server {
             log: log.to_owned(),
             tether,
         })
+    }
+
+    /// Its number here.
+    pub(crate) fn pid(&self) -> i32 {
+        self.record.pid
     }
 
     pub(crate) fn record(&self) -> Record {

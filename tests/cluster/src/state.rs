@@ -6,7 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ClusterError;
+use crate::image::Image;
+use crate::machine::remove_cgroups;
+use crate::node::load_into;
+use crate::options::Extent;
 use crate::process::Record;
+use crate::tools::Tools;
 
 /// The file of it in the directory of a cluster.
 const FILE: &str = "state.json";
@@ -21,6 +26,12 @@ pub struct State {
     pub kubeconfig: PathBuf,
     /// What runs, the first one last to be ended.
     pub(crate) servers: Vec<Record>,
+    /// The control group of its node, if it has one.
+    #[serde(default)]
+    pub(crate) cgroup: Option<String>,
+    /// The first process of its node.
+    #[serde(default)]
+    pub(crate) machine: Option<i32>,
 }
 
 impl State {
@@ -46,6 +57,27 @@ impl State {
     }
 }
 
+/// Makes an image known to the node of the cluster in `directory`, which another process started.
+///
+/// # Errors
+///
+/// [`ClusterError::Step`], also if there is no cluster, or none with a node.
+pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
+    let machine = State::read(directory)?.and_then(|state| state.machine);
+    let pid = machine.ok_or_else(|| {
+        ClusterError::step(
+            "load an image",
+            format!("no cluster with a node is in {}", directory.display()),
+        )
+    })?;
+    load_into(
+        pid,
+        &Tools::find_for(Extent::Node)?,
+        &directory.join("node"),
+        image,
+    )
+}
+
 /// Ends what runs in `directory` and removes it. Answers whether there was anything.
 ///
 /// # Errors
@@ -57,6 +89,9 @@ pub fn stop(directory: &Path) -> Result<bool, ClusterError> {
     };
     for server in state.servers.iter().rev() {
         server.kill();
+    }
+    if let Some(cgroup) = &state.cgroup {
+        remove_cgroups(cgroup);
     }
     fs::remove_dir_all(directory)
         .map_err(|error| ClusterError::step(format!("remove {}", directory.display()), error))?;

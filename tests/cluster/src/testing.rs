@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cluster::{Cluster, Durability, Life};
+use crate::cluster::Cluster;
+use crate::machine::{possible, sweep_cgroups};
+use crate::options::{Extent, Life, Options};
 use crate::place::Place;
 use crate::tools::Tools;
 
-/// The cluster that the tests of this process share; each of them uses names of its own. None, after saying so, if the
+/// The API server that the tests of this process share; each of them uses names of its own. None, after saying so, if the
 /// tools are missing on a machine of a person.
 ///
 /// # Panics
@@ -18,13 +20,28 @@ use crate::tools::Tools;
 /// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
 #[must_use]
 pub fn shared(test: &str) -> Option<&'static Cluster> {
-    static SHARED: OnceLock<Cluster> = OnceLock::new();
-    let tools = tools(test)?;
-    Some(SHARED.get_or_init(|| start(&tools)))
+    shared_with(test, Extent::ApiServer)
 }
 
-/// A cluster of the test's own, which it may break. At most two such run at a time in a process, so a test must not ask for
-/// another one while it has two; who asks waits. None, after saying so, if the tools are missing on a machine of a
+/// The same for a cluster of this extent; there is one of each.
+///
+/// # Panics
+///
+/// As for [`shared`].
+#[must_use]
+pub fn shared_with(test: &str, extent: Extent) -> Option<&'static Cluster> {
+    static SHARED: [OnceLock<Cluster>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+    let tools = tools(test, extent)?;
+    let which = match extent {
+        Extent::ApiServer => 0,
+        Extent::Controllers => 1,
+        Extent::Node => 2,
+    };
+    Some(SHARED[which].get_or_init(|| start(&tools, extent)))
+}
+
+/// An API server of the test's own, which it may break. At most two such run at a time in a process, so a test must not ask
+/// for another one while it has two; who asks waits. None, after saying so, if the tools are missing on a machine of a
 /// person.
 ///
 /// # Panics
@@ -32,17 +49,33 @@ pub fn shared(test: &str) -> Option<&'static Cluster> {
 /// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
 #[must_use]
 pub fn private(test: &str) -> Option<Cluster> {
-    tools(test).map(|tools| {
+    private_with(test, Extent::ApiServer)
+}
+
+/// The same for a cluster of this extent.
+///
+/// # Panics
+///
+/// As for [`private`].
+#[must_use]
+pub fn private_with(test: &str, extent: Extent) -> Option<Cluster> {
+    tools(test, extent).map(|tools| {
         let place = Place::wait();
-        let mut cluster = start(&tools);
+        let mut cluster = start(&tools, extent);
         cluster.takes(place);
         cluster
     })
 }
 
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn tools(test: &str) -> Option<Tools> {
-    match Tools::find() {
+fn tools(test: &str, extent: Extent) -> Option<Tools> {
+    let found = Tools::find_for(extent).and_then(|tools| {
+        if extent >= Extent::Node {
+            possible()?;
+        }
+        Ok(tools)
+    });
+    match found {
         Ok(tools) => Some(tools),
         Err(error) => {
             assert!(
@@ -55,13 +88,15 @@ fn tools(test: &str) -> Option<Tools> {
     }
 }
 
-fn start(tools: &Tools) -> Cluster {
+fn start(tools: &Tools, extent: Extent) -> Cluster {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let all = env::temp_dir().join("ipu-test-cluster");
     sweep(&all);
+    sweep_cgroups();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = all.join(format!("{}-{number}", std::process::id()));
-    match Cluster::start(tools, &directory, Life::WithThisProcess, Durability::WithoutSync) {
+    let options = Options::new(Life::WithThisProcess).extent(extent);
+    match Cluster::start_with(tools, &directory, options) {
         Ok(mut cluster) => {
             cluster.remove_at_end();
             cluster

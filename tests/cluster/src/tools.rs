@@ -1,13 +1,12 @@
 //! The programs of a cluster: where they are, and how they are built.
 
-use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::fs;
-use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::error::ClusterError;
+use crate::modules::{Module, Modules};
+use crate::options::Extent;
 
 /// Where the programs are if `KUBEBUILDER_ASSETS` does not say: where other projects look for them, too.
 const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
@@ -30,6 +29,18 @@ pub enum Tool {
     KubeControllerManager,
     /// The scheduler of Kubernetes Pods.
     KubeScheduler,
+    /// What runs Kubernetes Pods on a node.
+    Kubelet,
+    /// What leads Services to Kubernetes Pods on a node.
+    KubeProxy,
+    /// The container runtime of a node.
+    Containerd,
+    /// What containerd starts for each Kubernetes Pod.
+    ContainerdShim,
+    /// What loads images into containerd.
+    Ctr,
+    /// What answers Kubernetes Pods for the names of Services: `tools/cluster-dns`, of this repository.
+    ClusterDns,
 }
 
 impl Tool {
@@ -41,8 +52,30 @@ impl Tool {
         Self::KubeApiserver,
         Self::Kubectl,
     ];
-    /// What runs Kubernetes Pods besides a kubelet.
+    /// What [`Extent::Controllers`] needs besides.
     pub const SCHEDULING: [Self; 2] = [Self::KubeControllerManager, Self::KubeScheduler];
+    /// What [`Extent::Node`] needs besides.
+    pub const NODE: [Self; 6] = [
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::ClusterDns,
+    ];
+
+    /// All that a cluster of this extent needs.
+    #[must_use]
+    pub fn of(extent: Extent) -> Vec<Self> {
+        let mut tools = Self::BASIC.to_vec();
+        if extent >= Extent::Controllers {
+            tools.extend(Self::SCHEDULING);
+        }
+        if extent >= Extent::Node {
+            tools.extend(Self::NODE);
+        }
+        tools
+    }
 
     /// The name of the program.
     #[must_use]
@@ -55,16 +88,33 @@ impl Tool {
             Self::Kubectl => "kubectl",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+            Self::ClusterDns => "cluster-dns",
         }
     }
 
     /// The Go package of the program.
-    fn package(self) -> String {
+    pub(crate) fn package(self) -> String {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
             Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3".into(),
             Self::Etcdutl => "go.etcd.io/etcd/etcdutl/v3".into(),
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => {
+                format!("github.com/containerd/containerd/v2/cmd/{}", self.name())
+            }
+            Self::ClusterDns => "./cluster-dns".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
+        }
+    }
+
+    pub(crate) const fn module(self) -> Module {
+        match self {
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
+            _ => Module::Kubernetes,
         }
     }
 }
@@ -76,14 +126,26 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// `KUBEBUILDER_ASSETS`, or else `/usr/local/kubebuilder/bin`, if everything that a cluster needs is there.
+    /// `KUBEBUILDER_ASSETS`, or else `/usr/local/kubebuilder/bin`, if everything that an API server needs is there.
     ///
     /// # Errors
     ///
     /// [`ClusterError::Missing`] names the first program that is not there.
     pub fn find() -> Result<Self, ClusterError> {
+        Self::find_for(Extent::ApiServer)
+    }
+
+    /// The same, for a cluster of this extent.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Missing`] names the first program that is not there.
+    pub fn find_for(extent: Extent) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
-        match Tool::BASIC.into_iter().find(|tool| !tools.path(*tool).exists()) {
+        let missing = Tool::of(extent)
+            .into_iter()
+            .find(|tool| !tools.path(*tool).exists());
+        match missing {
             Some(tool) => Err(ClusterError::Missing(tools.path(tool))),
             None => Ok(tools),
         }
@@ -97,35 +159,41 @@ impl Tools {
     /// [`ClusterError::Build`].
     pub fn build(wanted: &[Tool]) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
-        let modules = Modules::read()?;
-        let stale: Vec<Tool> = wanted
-            .iter()
-            .copied()
-            .filter(|tool| !tools.is_fresh(*tool, &modules.stamp))
-            .collect();
-        if stale.is_empty() {
-            return Ok(tools);
-        }
-        fs::create_dir_all(&tools.folder).map_err(|error| ClusterError::Build {
-            what: names(&stale),
-            detail: format!(
-                "{}: {error}; set KUBEBUILDER_ASSETS to a folder of yours",
-                tools.folder.display()
-            ),
-        })?;
-        // etcd's package is called after its folder, so that its program has to be named.
-        let (etcd, others): (Vec<Tool>, Vec<Tool>) = stale.into_iter().partition(|tool| *tool == Tool::Etcd);
-        if !etcd.is_empty() {
-            modules.build(&etcd, &tools.path(Tool::Etcd))?;
-        }
-        if !others.is_empty() {
-            modules.build(&others, &tools.folder.join(""))?;
-        }
-        for tool in etcd.into_iter().chain(others) {
-            fs::write(tools.stamp(tool), &modules.stamp)
-                .map_err(|error| ClusterError::step("write a stamp", error))?;
+        for module in [Module::Kubernetes, Module::Containerd] {
+            let modules = Modules::read(module)?;
+            let stale: Vec<Tool> = wanted
+                .iter()
+                .copied()
+                .filter(|tool| tool.module() == module && !tools.is_fresh(*tool, modules.stamp(*tool)))
+                .collect();
+            if !stale.is_empty() {
+                tools.replace(&modules, &stale)?;
+            }
         }
         Ok(tools)
+    }
+
+    /// Builds these beside the folder and moves them in: who runs one meanwhile has the old or the new one.
+    fn replace(&self, modules: &Modules, stale: &[Tool]) -> Result<(), ClusterError> {
+        let failed = |error: std::io::Error| ClusterError::Build {
+            what: names(stale),
+            detail: format!(
+                "{}: {error}; set KUBEBUILDER_ASSETS to a folder of yours",
+                self.folder.display()
+            ),
+        };
+        let fresh = self.folder.join(format!(".building-{}", std::process::id()));
+        fs::create_dir_all(&fresh).map_err(failed)?;
+        let built = modules.build(stale, &fresh);
+        let moved = built.and_then(|()| {
+            for tool in stale {
+                fs::rename(fresh.join(tool.name()), self.path(*tool)).map_err(failed)?;
+                fs::write(self.stamp(*tool), modules.stamp(*tool)).map_err(failed)?;
+            }
+            Ok(())
+        });
+        fs::remove_dir_all(&fresh).map_err(failed)?;
+        moved
     }
 
     /// The folder.
@@ -150,82 +218,11 @@ impl Tools {
     }
 }
 
-/// The pinned Go modules.
-struct Modules {
-    folder: PathBuf,
-    /// Tells one state of the modules from another.
-    stamp: String,
-    /// The version of Kubernetes, such as `v1.36.3`.
-    kubernetes: String,
-}
-
-impl Modules {
-    fn read() -> Result<Self, ClusterError> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
-        let read = |name: &str| {
-            fs::read_to_string(folder.join(name))
-                .map_err(|error| ClusterError::step(format!("read {name} of the tools"), error))
-        };
-        let manifest = read("go.mod")?;
-        let mut hasher = DefaultHasher::new();
-        (&manifest, read("go.sum")?).hash(&mut hasher);
-        let kubernetes = manifest
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
-            .and_then(|rest| rest.split_whitespace().next())
-            .ok_or_else(|| ClusterError::step("read go.mod", "it names no version of k8s.io/kubernetes"))?;
-        Ok(Self {
-            stamp: format!("{:016x}", hasher.finish()),
-            kubernetes: kubernetes.to_owned(),
-            folder,
-        })
-    }
-
-    /// Builds programs into `output`, which is a file for one and a folder for several. Others come first on this machine.
-    fn build(&self, tools: &[Tool], output: &Path) -> Result<(), ClusterError> {
-        let failed = |detail: String| ClusterError::Build {
-            what: names(tools),
-            detail,
-        };
-        let numbers: Vec<&str> = self.kubernetes.trim_start_matches('v').split('.').collect();
-        let version = "k8s.io/component-base/version";
-        let flags = format!(
-            "-s -w -X {version}.gitVersion={} -X {version}.gitMajor={} -X {version}.gitMinor={}",
-            self.kubernetes,
-            numbers.first().unwrap_or(&""),
-            numbers.get(1).unwrap_or(&""),
-        );
-        let ended = Command::new("nice")
-            .args([
-                "-n",
-                "10",
-                "go",
-                "build",
-                "-mod=readonly",
-                "-trimpath",
-                "-ldflags",
-                &flags,
-                "-o",
-            ])
-            .arg(output)
-            .args(tools.iter().map(|tool| tool.package()))
-            .current_dir(&self.folder)
-            .env("CGO_ENABLED", "0")
-            .env("GOFLAGS", "")
-            .output()
-            .map_err(|error| failed(error.to_string()))?;
-        if ended.status.success() {
-            return Ok(());
-        }
-        Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()))
-    }
-}
-
 fn folder() -> PathBuf {
     env::var_os("KUBEBUILDER_ASSETS").map_or_else(|| DEFAULT_FOLDER.into(), PathBuf::from)
 }
 
-fn names(tools: &[Tool]) -> String {
+pub(crate) fn names(tools: &[Tool]) -> String {
     let names: Vec<_> = tools.iter().map(|tool| tool.name()).collect();
     names.join(", ")
 }

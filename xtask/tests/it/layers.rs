@@ -11,8 +11,8 @@ const LAYERS: [&[&str]; 7] = [
     &["ipu-proxy-client", "ipu-vipu-client"],
     &["ipu-ledger"],
     &["ipu-k8s", "ipu-serve", "ipu-slurm", "ipu-testkit"],
-    &["ipuctl", "vipu-proxy", "vipu-sim"],
-    &["ipu-bench", "ipu-fuzz"],
+    &["ipu-launcher", "ipu-operator", "ipuctl", "vipu-proxy", "vipu-sim"],
+    &["ipu-bench", "ipu-fuzz", "ipu-test-system"],
     &["xtask"],
 ];
 

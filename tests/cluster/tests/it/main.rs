@@ -1,12 +1,14 @@
 //! The clusters that other tests rest on.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod node;
+
 use std::env;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ipu_test_cluster::{Cluster, private, shared};
+use ipu_test_cluster::{Cluster, Extent, private, private_with, shared, shared_with};
 
 /// Says to this program that it is the one that is to be killed.
 const VICTIM: &str = "IPU_TEST_CLUSTER_VICTIM";
@@ -60,18 +62,34 @@ fn users_may_do_what_rbac_says() {
 #[test]
 fn a_cluster_ends_with_the_process_that_started_it_even_by_sigkill() {
     let name = "a_cluster_ends_with_the_process_that_started_it_even_by_sigkill";
+    ends_with_its_process(name, Extent::ApiServer, 2);
+}
+
+#[test]
+fn a_node_ends_with_the_process_that_started_it_even_by_sigkill() {
+    let name = "a_node_ends_with_the_process_that_started_it_even_by_sigkill";
+    // The node's own besides those of the control plane, each by way of a command that waits for it.
+    ends_with_its_process(name, Extent::Node, 8);
+}
+
+/// Kills a process that has a cluster with at least so many servers.
+#[expect(
+    clippy::print_stdout,
+    reason = "so the process that is killed tells what it has"
+)]
+fn ends_with_its_process(test: &str, extent: Extent, servers: usize) {
     if env::var_os(VICTIM).is_some() {
-        let cluster = private(name).unwrap();
+        let cluster = private_with(test, extent).unwrap();
         println!("directory {}", cluster.directory().display());
         // Until it is killed.
         std::io::stdin().lock().read_line(&mut String::new()).unwrap();
         return;
     }
-    if shared(name).is_none() {
+    if shared_with(test, extent).is_none() {
         return;
     }
     let mut victim = Command::new(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(VICTIM, "yes")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -82,7 +100,7 @@ fn a_cluster_ends_with_the_process_that_started_it_even_by_sigkill() {
         .map_while(Result::ok)
         .find_map(|line| line.split_once("directory ").map(|(_, rest)| rest.to_owned()))
         .unwrap();
-    assert_eq!(servers_in(&directory), 2);
+    assert!(servers_in(&directory) >= servers);
     victim.kill().unwrap();
     victim.wait().unwrap();
     // The shells that hold them have still to notice.

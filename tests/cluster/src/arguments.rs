@@ -1,0 +1,136 @@
+//! What the servers of a control plane are told.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use crate::options::{Audit, Durability, Extent, Options};
+use crate::pki::Pki;
+
+/// The issuer and default audience of service-account tokens.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The addresses of Services.
+const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
+
+/// What the arguments are made of.
+pub(crate) struct Facts<'a> {
+    pub(crate) options: Options,
+    pub(crate) address: IpAddr,
+    pub(crate) pki: &'a Pki,
+    pub(crate) directory: &'a Path,
+    pub(crate) etcd_url: String,
+}
+
+/// Where the policy of the audit log is.
+pub(crate) fn audit_policy(directory: &Path) -> PathBuf {
+    directory.join("audit-policy.json")
+}
+
+/// What is written down: writes that were answered, without their content.
+pub(crate) const AUDIT_POLICY: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "omitManagedFields": true,
+  "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
+}"#;
+
+impl Facts<'_> {
+    fn key(&self, name: &str) -> String {
+        self.pki.path(name).display().to_string()
+    }
+
+    pub(crate) fn etcd(&self, data: &Path, peer_url: &str) -> Vec<String> {
+        let client = &self.etcd_url;
+        let mut arguments: Vec<String> = vec![
+            "--name=test".into(),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer_url}"),
+            format!("--initial-advertise-peer-urls={peer_url}"),
+            format!("--initial-cluster=test={peer_url}"),
+            "--log-level=warn".into(),
+            // It elects itself, and need not wait for others to do so.
+            "--heartbeat-interval=10".into(),
+            "--election-timeout=100".into(),
+        ];
+        if self.options.durability == Durability::WithoutSync {
+            arguments.push("--unsafe-no-fsync".into());
+        }
+        arguments
+    }
+
+    pub(crate) fn apiserver(&self, port: u16) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--bind-address={}", self.address),
+            format!("--advertise-address={}", self.address),
+            format!("--secure-port={port}"),
+            format!("--etcd-servers={}", self.etcd_url),
+            "--authorization-mode=Node,RBAC".into(),
+            "--allow-privileged=true".into(),
+            format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"),
+            format!("--client-ca-file={}", self.key("ca.crt")),
+            format!("--tls-cert-file={}", self.key("apiserver.crt")),
+            format!("--tls-private-key-file={}", self.key("apiserver.key")),
+            format!("--service-account-issuer={ISSUER}"),
+            format!("--api-audiences={ISSUER}"),
+            format!("--service-account-key-file={}", self.key("accounts.pub")),
+            format!("--service-account-signing-key-file={}", self.key("accounts.key")),
+        ];
+        if self.options.audit == Audit::Writes {
+            arguments.extend([
+                format!("--audit-policy-file={}", audit_policy(self.directory).display()),
+                format!(
+                    "--audit-log-path={}",
+                    self.directory.join("logs/audit.log").display()
+                ),
+                // In one file, whatever its size.
+                "--audit-log-maxsize=100000".into(),
+            ]);
+        }
+        if self.options.extent >= Extent::Node {
+            arguments.extend([
+                format!("--kubelet-certificate-authority={}", self.key("ca.crt")),
+                format!("--kubelet-client-certificate={}", self.key("admin.crt")),
+                format!("--kubelet-client-key={}", self.key("admin.key")),
+                "--kubelet-preferred-address-types=InternalIP".into(),
+            ]);
+        } else {
+            // Loopback is not a valid endpoint, and nobody looks for the API server behind a Service.
+            arguments.push("--endpoint-reconciler-type=none".into());
+        }
+        arguments
+    }
+
+    pub(crate) fn controller_manager(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
+        let mut arguments = self.follower(kubeconfig, port);
+        arguments.extend([
+            "--use-service-account-credentials=true".into(),
+            format!("--service-account-private-key-file={}", self.key("accounts.key")),
+            format!("--root-ca-file={}", self.key("ca.crt")),
+            // Nothing else is on this machine that would have to be spared.
+            "--kube-api-qps=500".into(),
+            "--kube-api-burst=1000".into(),
+        ]);
+        arguments
+    }
+
+    pub(crate) fn scheduler(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
+        let mut arguments = self.follower(kubeconfig, port);
+        arguments.extend(["--kube-api-qps=1000".into(), "--kube-api-burst=2000".into()]);
+        arguments
+    }
+
+    /// What controller manager and scheduler have in common.
+    fn follower(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
+        let config = kubeconfig.display();
+        vec![
+            format!("--kubeconfig={config}"),
+            format!("--authentication-kubeconfig={config}"),
+            format!("--authorization-kubeconfig={config}"),
+            format!("--bind-address={}", self.address),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", self.key("apiserver.crt")),
+            format!("--tls-private-key-file={}", self.key("apiserver.key")),
+            "--leader-elect=false".into(),
+        ]
+    }
+}

@@ -1,0 +1,258 @@
+//! The servers of a real node: containerd, kubelet, kube-proxy and a name server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::error::ClusterError;
+use crate::image::Image;
+use crate::machine::{self, Machine, PLUGINS};
+use crate::options::Life;
+use crate::process::Server;
+use crate::ready::{run, wait};
+use crate::tools::{Tool, Tools};
+
+/// The name of the node.
+pub(crate) const NAME: &str = "node";
+
+/// The image that holds the namespaces of a Kubernetes Pod.
+const PAUSE: &str = "local/pause:1";
+
+/// The image that every node has: a shell and the usual small programs.
+pub(crate) const BUSYBOX: &str = "local/busybox:1";
+
+/// Where the name server says whether it knows all Services.
+pub(crate) const DNS_READY: u16 = 8053;
+
+/// The addresses of Kubernetes Pods.
+pub(crate) const POD_ADDRESSES: &str = "10.244.0.0/24";
+
+/// Who starts the servers of a node, and where.
+pub(crate) struct Place<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) tools: &'a Tools,
+    pub(crate) directory: &'a Path,
+    pub(crate) life: Life,
+}
+
+/// The files that a kubelet is told of.
+pub(crate) struct KubeletFiles {
+    pub(crate) ca: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Place<'_> {
+    /// Starts containerd and loads the images that every node has.
+    pub(crate) fn start_containerd(&self) -> Result<Server, ClusterError> {
+        let folder = self.folder()?;
+        let networks = folder.join("networks");
+        fs::create_dir_all(&networks).map_err(|error| ClusterError::step("make a folder", error))?;
+        let config = folder.join("containerd.toml");
+        self.write(&config, &containerd_config(&folder, &networks))?;
+        self.write(&networks.join("pods.conflist"), &network_config().to_string())?;
+        let server = self.launch(
+            "containerd",
+            Tool::Containerd,
+            &["--config".into(), config.display().to_string()],
+        )?;
+        wait(&server, || {
+            self.ctr(&["version"])
+                .map(|text| (200, text))
+                .map_err(std::io::Error::other)
+        })?;
+        let pause = Image::busybox(PAUSE)?.entrypoint(["/bin/sleep", "2147483647"]);
+        self.load(&pause)?;
+        self.load(&Image::busybox(BUSYBOX)?)?;
+        Ok(server)
+    }
+
+    /// Has containerd load an image.
+    pub(crate) fn load(&self, image: &Image) -> Result<(), ClusterError> {
+        let folder = self.folder()?;
+        load(&folder, image, |words| self.ctr(words))
+    }
+
+    pub(crate) fn start_kubelet(&self, files: &KubeletFiles) -> Result<Server, ClusterError> {
+        let folder = self.folder()?;
+        let config = folder.join("kubelet.json");
+        let state = folder.join("kubelet");
+        fs::create_dir_all(&state).map_err(|error| ClusterError::step("make a folder", error))?;
+        self.write(&config, &self.kubelet_config(files).to_string())?;
+        // By a short path: it makes sockets there, whose names are limited.
+        let mut mount = self.command();
+        mount.args([
+            "sh",
+            "-c",
+            r#"mkdir /run/kubelet && mount --bind "$1" /run/kubelet"#,
+            "mount",
+        ]);
+        mount.arg(&state);
+        run(mount)?;
+        let arguments = [
+            format!("--config={}", config.display()),
+            format!("--kubeconfig={}", files.kubeconfig.display()),
+            format!("--hostname-override={NAME}"),
+            format!("--node-ip={}", self.machine.address()),
+            "--root-dir=/run/kubelet".into(),
+            "--v=2".into(),
+        ];
+        self.launch("kubelet", Tool::Kubelet, &arguments)
+    }
+
+    pub(crate) fn start_kube_proxy(&self, kubeconfig: &Path) -> Result<Server, ClusterError> {
+        let arguments = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--hostname-override={NAME}"),
+            "--proxy-mode=nftables".into(),
+            format!("--cluster-cidr={POD_ADDRESSES}"),
+            // These limits belong to the machine outside.
+            "--conntrack-max-per-core=0".into(),
+            "--conntrack-tcp-timeout-established=0s".into(),
+            "--conntrack-tcp-timeout-close-wait=0s".into(),
+        ];
+        self.launch("kube-proxy", Tool::KubeProxy, &arguments)
+    }
+
+    /// Starts the name server that Kubernetes Pods ask.
+    pub(crate) fn start_cluster_dns(&self, kubeconfig: &Path) -> Result<Server, ClusterError> {
+        let address = self.machine.address();
+        let arguments = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--address={address}:53"),
+            format!("--ready={address}:{DNS_READY}"),
+        ];
+        self.launch("cluster-dns", Tool::ClusterDns, &arguments)
+    }
+
+    fn kubelet_config(&self, files: &KubeletFiles) -> serde_json::Value {
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self.machine.address(),
+            "port": 10250,
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": true},
+                "x509": {"clientCAFile": files.ca},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": files.certificate,
+            "tlsPrivateKeyFile": files.key,
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", self.machine.cgroup()),
+            "enforceNodeAllocatable": ["pods"],
+            // Whatever this machine is like, tests run on it.
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "resolvConf": "",
+            "clusterDNS": [self.machine.address()],
+            "clusterDomain": "cluster.local",
+            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+            "serializeImagePulls": false,
+            // A container that fails is tried again soon.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
+        })
+    }
+
+    /// A command inside the machine, of which the words are still to come.
+    fn command(&self) -> Command {
+        inside(self.machine.first().pid(), self.tools)
+    }
+
+    fn ctr(&self, words: &[&str]) -> Result<String, ClusterError> {
+        ctr(self.machine.first().pid(), self.tools, words)
+    }
+
+    fn launch(&self, name: &'static str, tool: Tool, arguments: &[String]) -> Result<Server, ClusterError> {
+        let log = self.directory.join("logs").join(format!("{name}.log"));
+        let within = machine::inside(self.machine.first().pid(), self.tools.folder());
+        Server::start(name, &within, &self.tools.path(tool), arguments, &log, self.life)
+    }
+
+    fn folder(&self) -> Result<PathBuf, ClusterError> {
+        let folder = self.directory.join("node");
+        fs::create_dir_all(&folder).map_err(|error| ClusterError::step("make a folder of a node", error))?;
+        Ok(folder)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Result<(), ClusterError> {
+        fs::write(path, text).map_err(|error| ClusterError::step(format!("write {}", path.display()), error))
+    }
+}
+
+/// Has the containerd of the machine whose first process has this number load an image.
+pub(crate) fn load_into(pid: i32, tools: &Tools, folder: &Path, image: &Image) -> Result<(), ClusterError> {
+    load(folder, image, |words| ctr(pid, tools, words))
+}
+
+fn load(
+    folder: &Path,
+    image: &Image,
+    ctr: impl Fn(&[&str]) -> Result<String, ClusterError>,
+) -> Result<(), ClusterError> {
+    let archive = folder.join(format!("{}.tar", image.name().replace(['/', ':'], "-")));
+    image.write(&archive)?;
+    ctr(&["images", "import", "--local", &archive.display().to_string()])?;
+    fs::remove_file(&archive).map_err(|error| ClusterError::step("remove an archive", error))
+}
+
+fn ctr(pid: i32, tools: &Tools, words: &[&str]) -> Result<String, ClusterError> {
+    let mut command = inside(pid, tools);
+    command.arg(tools.path(Tool::Ctr)).args(["--namespace", "k8s.io"]);
+    command.args(words);
+    run(command)
+}
+
+/// A command inside a machine, of which the words are still to come.
+fn inside(pid: i32, tools: &Tools) -> Command {
+    let within = machine::inside(pid, tools.folder());
+    let mut command = Command::new(&within[0]);
+    command.args(&within[1..]);
+    command
+}
+
+fn containerd_config(folder: &Path, networks: &Path) -> String {
+    // The state and the socket are in /run, which is the machine's own.
+    format!(
+        r#"version = 3
+root = "{root}"
+state = "/run/containerd"
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{PLUGINS}"]
+  conf_dir = "{networks}"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+"#,
+        root = folder.join("containerd").display(),
+        networks = networks.display(),
+    )
+}
+
+/// Kubernetes Pods are routed, not bridged, so that addresses of Services work between those of one node.
+fn network_config() -> serde_json::Value {
+    json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
+        "type": "ptp",
+        "ipMasq": false,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": "/run/pod-addresses",
+            "ranges": [[{"subnet": POD_ADDRESSES}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }]})
+}

@@ -1,0 +1,63 @@
+//! `deploy/crd/ipujobs.graphcore.ai.yaml`, the definition of the IPUJob for Kubernetes, and `docs/reference/ipujob-crd.md`, the
+//! same for people; both from the table of fields in `ipu-k8s/src/crd/schema`.
+
+mod pod;
+mod reference;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use ipu_k8s::crd::IpuJob;
+use serde_saphyr::SerializerOptions;
+
+use crate::Generated;
+
+const HEAD: &str = "# Written by `cargo xtask crd` from ipu-k8s/src/crd/schema: edit that.\n";
+
+/// Both files, which follow from nothing on the disk.
+pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
+    let definition = IpuJob::definition(&pod::template()?);
+    let mut yaml = HEAD.to_owned();
+    let options = serde_saphyr::ser_options! {
+        compact_list_indent: true,
+        prefer_block_scalars: false,
+    };
+    yaml.push_str(&yaml_of(&definition, options)?);
+    Ok(vec![
+        Generated {
+            path: PathBuf::from("deploy/crd/ipujobs.graphcore.ai.yaml"),
+            text: yaml,
+        },
+        Generated {
+            path: PathBuf::from("docs/reference/ipujob-crd.md"),
+            text: reference::render(&definition)?,
+        },
+    ])
+}
+
+fn yaml_of(value: &serde_json::Value, options: SerializerOptions) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    serde_saphyr::to_fmt_writer_with_options(&mut text, value, options)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_and_its_reference_say_what_the_table_says() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for file in generate(root).unwrap() {
+            let committed = std::fs::read_to_string(root.join(&file.path)).unwrap_or_default();
+            assert!(
+                committed == file.text,
+                "{} is stale: run `cargo xtask gen` and commit it",
+                file.path.display()
+            );
+        }
+    }
+}
