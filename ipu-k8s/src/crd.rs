@@ -23,12 +23,14 @@
 //! # Ok::<(), ipu_k8s::crd::ManifestError>(())
 //! ```
 
+mod definition;
 mod document;
 mod edit;
 mod host;
 mod job;
 mod raw;
 mod schema;
+mod status;
 
 pub use self::document::{Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, Skipped, read_manifests};
 pub use self::edit::{Edit, EditError};
@@ -36,4 +38,8 @@ pub use self::host::{HostContainer, HostView, Ignored, UnsupportedEnv};
 pub use self::job::{
     Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, ObjectMeta, PodTemplate, RestartPolicy,
     RollingUpdate, Strategy, Workers,
+};
+pub use self::status::{
+    AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, TimeError,
+    WorkersStatus,
 };

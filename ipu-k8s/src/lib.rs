@@ -4,12 +4,15 @@
 //!
 //! - `crd` (default): the `IPUJob` custom resource, reading it from manifests, and its conversion to a job of
 //!   [`ipu_core`]. No Kubernetes client.
+//! - `webhook`: `webhook::{mutate, validate}`, what the API server is answered when it asks whether an IPUJob is admitted. No
+//!   Kubernetes client.
 //! - `store`: `store::ConfigMapStore`, the ledger in a ConfigMap.
 //! - `auth`: `auth::TokenReviewer`, whose a bearer token is.
 //! - `controllers`: `controllers::watch`, the list of V-IPU controllers in a ConfigMap.
+//! - `operator`: `operator::Operator`, which runs IPUJobs on partitions of a proxy, and `resources`, what it makes for them.
 //! - `liveness`: `liveness::IpuJobLiveness`, whether the IPUJobs that hold partitions are there.
 //!
-//! All but `crd` speak to an API server through `kube`, and leave the choice of a version of `k8s-openapi` to the program.
+//! All but `crd` and `webhook` speak to an API server through `kube`, and leave the choice of a version of `k8s-openapi` to the program.
 
 #[cfg(feature = "auth")]
 pub mod auth;
@@ -17,6 +20,7 @@ pub mod auth;
     feature = "auth",
     feature = "controllers",
     feature = "liveness",
+    feature = "operator",
     feature = "store"
 ))]
 mod client;
@@ -26,13 +30,20 @@ pub mod controllers;
 pub mod crd;
 #[cfg(feature = "liveness")]
 pub mod liveness;
+#[cfg(feature = "operator")]
+pub mod operator;
+#[cfg(feature = "operator")]
+pub mod resources;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 #[cfg(any(
     feature = "auth",
     feature = "controllers",
     feature = "liveness",
+    feature = "operator",
     feature = "store"
 ))]
 pub use kube;

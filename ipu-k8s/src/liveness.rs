@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{JobKey, Life, Limits, Owner, Request};
+use ipu_core::{Claim, ControllerName, JobKey, Life, Limits, Owner, Request};
 use ipu_ledger::{Entry, Liveness};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -36,8 +37,9 @@ const LIST_MOST: u32 = 10_000;
 /// that does not answer or does not let us look, a cluster without IPUJobs, owners of other kinds.
 ///
 /// What IPUJobs were granted follows from their status: where `iPUPartitionCreated` is true, every instance has its partition,
-/// for the attempt `restartCount`. So whoever writes the status sets `iPUPartitionCreated` to false in the same write that
-/// raises `restartCount`, and to true when the partitions were granted for that attempt. A lost ledger is rebuilt from this.
+/// for the attempt that `instances` says, or `restartCount` where it says none. So whoever writes the status sets
+/// `iPUPartitionCreated` to false in the same write that raises either, and to true when the partitions were granted for that
+/// attempt. A lost ledger is rebuilt from this.
 pub struct IpuJobLiveness {
     client: Client,
     resource: ApiResource,
@@ -139,13 +141,13 @@ impl Liveness for IpuJobLiveness {
         }
     }
 
-    async fn claims(&self) -> Vec<Request> {
+    async fn claims(&self) -> Vec<Claim> {
         self.jobs().await.into_iter().flat_map(granted).collect()
     }
 }
 
 /// What the status of an IPUJob says that it was granted.
-fn granted(job: DynamicObject) -> Vec<Request> {
+fn granted(job: DynamicObject) -> Vec<Claim> {
     let status = &job.data["status"];
     if status["iPUPartitionCreated"] != true {
         return Vec::new();
@@ -174,16 +176,28 @@ fn granted(job: DynamicObject) -> Vec<Request> {
         kind: KIND.into(),
         job: spec.key().clone(),
     };
-    let request = |instance| {
+    let report_of = |instance: u32| {
+        let mut reports = status["instances"].as_array().into_iter().flatten();
+        reports
+            .find(|report| report["index"] == instance)
+            .unwrap_or(&Value::Null)
+    };
+    let claim = |instance| {
+        let report = report_of(instance);
+        let own = report["attempt"].as_u64();
         let mut request = Request::of_instance(owner.clone(), instance, spec.partition().clone());
-        request.attempt = attempt;
+        request.attempt = own.and_then(|own| u32::try_from(own).ok()).unwrap_or(attempt);
         request.priority = spec.priority();
         request.preemptible = spec.preemptible();
         request.account = spec.account().map(str::to_owned);
         request.max_runtime = spec.max_runtime();
-        request
+        let mut claim = Claim::from(request);
+        claim.controller = report["controller"]
+            .as_str()
+            .and_then(|name| ControllerName::new(name).ok());
+        claim
     };
-    (0..spec.instances()).map(request).collect()
+    (0..spec.instances()).map(claim).collect()
 }
 
 /// Whether the API server says that it knows IPUJobs and that none is called so. Where it does not know IPUJobs at all, its

@@ -93,6 +93,13 @@ fn others(found: &[Skipped]) -> String {
 }
 
 impl Manifest {
+    /// The IPUJob that is `value`, whatever else it is.
+    #[cfg(feature = "webhook")]
+    pub(crate) fn of(value: Value) -> Self {
+        let (job, faults) = IpuJob::from_value(value);
+        Self { job, line: 1, faults }
+    }
+
     /// The job that the manifest describes, by the core's rules. Fill in `job.metadata` (uid, name) before.
     ///
     /// # Errors

@@ -30,6 +30,36 @@ impl IpuJob {
     pub const API_VERSION: &'static str = "graphcore.ai/v1alpha1";
     /// The kind of the resource.
     pub const KIND: &'static str = "IPUJob";
+    /// What keeps a job until everything that it held is given back (seed 000 §6.6).
+    pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
+    /// The value of `spec.managedBy` that means our operator, as its absence does.
+    pub const OPERATOR: &'static str = "graphcore.ai/ipu-operator";
+
+    /// Who else looks after the job, if somebody does: then our operator leaves it alone.
+    ///
+    /// ```
+    /// use ipu_k8s::crd::IpuJob;
+    ///
+    /// let mut job = IpuJob::default();
+    /// assert_eq!(job.other_manager(), None);
+    /// job.spec.managed_by = Some(IpuJob::OPERATOR.into());
+    /// assert_eq!(job.other_manager(), None);
+    /// job.spec.managed_by = Some("kueue.x-k8s.io/multikueue".into());
+    /// assert_eq!(job.other_manager(), Some("kueue.x-k8s.io/multikueue"));
+    /// ```
+    #[must_use]
+    pub fn other_manager(&self) -> Option<&str> {
+        let manager = self.spec.managed_by.as_deref();
+        manager.filter(|manager| *manager != Self::OPERATOR)
+    }
+
+    /// Whether the job keeps off the host's network where the installation would put it there. It cannot ask for it where
+    /// the installation does not.
+    #[must_use]
+    pub fn declines_host_network(&self) -> bool {
+        let workers = self.spec.workers.as_ref();
+        workers.is_some_and(|workers| workers.host_network == Some(false))
+    }
 }
 
 /// The part of Kubernetes' ObjectMeta that a job needs; the rest is kept as it is.
@@ -102,6 +132,9 @@ pub struct IpuJobSpec {
     /// Whether to hold nothing for now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+    /// Who looks after the job: [`IpuJob::other_manager`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed_by: Option<String>,
     /// How long a finished job keeps what its clean-up policy leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<IntOrString>,
@@ -191,6 +224,9 @@ pub struct Workers {
     /// Workers of one instance, unless `workersPerJobInstance` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<IntOrString>,
+    /// Whether the processes are on the host's network: [`IpuJob::declines_host_network`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_network: Option<bool>,
     /// Accepted and ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,

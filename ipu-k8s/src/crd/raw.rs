@@ -11,7 +11,8 @@ use super::job::{Interactive, IpuJob, IpuJobSpec, Launcher, ObjectMeta, RestartP
 impl IpuJob {
     /// The same job in the raw form of the core, which knows nothing of Kubernetes.
     ///
-    /// The Pod template stays behind, and so do variables of the launcher whose value Kubernetes would find.
+    /// What only Kubernetes can do stays behind: the Pod template, the host's network, another manager, and variables of the
+    /// launcher whose value Kubernetes would find.
     #[must_use]
     pub fn to_raw(&self) -> RawJob {
         let ObjectMeta {
@@ -50,6 +51,7 @@ fn spec(spec: IpuJobSpec) -> RawSpec {
         restart_policy,
         workers,
         suspend,
+        managed_by: _,
         ttl_seconds_after_finished,
         active_deadline_seconds,
         start_deadline_seconds,
@@ -121,6 +123,7 @@ fn restart(policy: RestartPolicy) -> RawRestartPolicy {
 fn raw_workers(workers: Workers) -> RawWorkers {
     let Workers {
         replicas,
+        host_network: _,
         strategy,
         template: _,
     } = workers;

@@ -1,246 +1,128 @@
-//! Which fields an IPUJob has and of what kind each is, as one table; and what does not fit it, with its path.
-//!
-//! serde alone would stop at the first mistake and could not say where it is.
+//! Which fields an IPUJob has, of what kind each is, what it means and what the custom resource asks of it: one table, from
+//! which manifests are checked and the definition of the resource and its reference page are made.
 
-use ipu_core::Violation;
-use serde_json::{Map, Value};
+mod check;
+mod spec;
+mod status;
 
-use self::Kind::{Any, Flag, Map as TextMap, Object, Objects, Scalar, Text, Texts};
+pub(super) use self::check::prune;
+pub(super) use self::spec::{IPU_JOB, MOST, SPEC};
+pub(super) use self::status::STATUS;
 
 /// A field and what it may hold.
+#[derive(Clone, Copy)]
 pub(super) struct Field {
-    name: &'static str,
-    kind: Kind,
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// What it means, for `kubectl explain` and the reference.
+    pub(super) about: &'static str,
+    pub(super) wire: Wire,
+    pub(super) presence: Presence,
 }
 
-enum Kind {
+/// What a field may hold.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
     /// A number or a text: the custom resource 1.2.0 wants some numbers as strings.
     Scalar,
     Text,
     Flag,
     Texts,
     /// Texts by name.
-    Map,
+    TextMap,
     Object(&'static [Field]),
     Objects(&'static [Field]),
     /// Kubernetes' own: an object that is not looked into here.
     Any,
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind }
+/// What the custom resource asks of a field beyond its kind.
+#[derive(Clone, Copy)]
+pub(super) enum Wire {
+    /// Nothing.
+    Kind,
+    /// A whole number of 32 bits in these bounds.
+    Integer { least: i32, most: i32 },
+    /// A whole number of 64 bits.
+    Long,
+    /// Any number.
+    Float,
+    /// A whole number from 1 up to this, bare or in quotes.
+    Count { most: u32 },
+    /// A power of two up to this, bare or in quotes.
+    PowerOfTwo { most: u32 },
+    /// A number, or a text.
+    NumberOrText,
+    /// A number, or a text that matches this.
+    Pattern(&'static str),
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// A moment, as RFC 3339 writes it.
+    Time,
+    /// What a Kubernetes Pod template is.
+    PodTemplate,
+    /// What the source of a variable is.
+    EnvVarSource,
+    /// Numbers by name.
+    NumberMap,
+    /// Whole numbers.
+    Integers,
 }
 
-/// The fields of the whole object.
-pub(super) const IPU_JOB: &[Field] = &[
-    field("apiVersion", Text),
-    field("kind", Text),
-    field("metadata", Object(METADATA)),
-    field("spec", Object(SPEC)),
-    field("status", Any),
-];
-
-const METADATA: &[Field] = &[
-    field("name", Text),
-    field("generateName", Text),
-    field("namespace", Text),
-    field("uid", Text),
-    field("labels", TextMap),
-    field("annotations", TextMap),
-    field("creationTimestamp", Text),
-    field("deletionGracePeriodSeconds", Scalar),
-    field("deletionTimestamp", Text),
-    field("finalizers", Texts),
-    field("generation", Scalar),
-    field("managedFields", Objects(&[])),
-    field("ownerReferences", Objects(&[])),
-    field("resourceVersion", Text),
-    field("selfLink", Text),
-];
-
-const SPEC: &[Field] = &[
-    field("jobInstances", Scalar),
-    field("ipusPerJobInstance", Scalar),
-    field("workersPerJobInstance", Scalar),
-    field("workerPerJobInstance", Scalar),
-    field("modelReplicasPerWorker", Scalar),
-    field("modelReplicas", Scalar),
-    field("ipusPerModelReplica", Scalar),
-    field("cleanPodPolicy", Text),
-    field("interactive", Object(&[field("ttl", Scalar)])),
-    field("launcher", Object(LAUNCHER)),
-    field("restartPolicy", Object(RESTART_POLICY)),
-    field("workers", Object(WORKERS)),
-    field("suspend", Flag),
-    field("ttlSecondsAfterFinished", Scalar),
-    field("activeDeadlineSeconds", Scalar),
-    field("startDeadlineSeconds", Scalar),
-    field("priority", Scalar),
-    field("account", Text),
-    field("preemptible", Flag),
-    field("reconfigurable", Flag),
-    field("allocation", Text),
-];
-
-const LAUNCHER: &[Field] = &[
-    field("command", Texts),
-    field("env", Objects(ENV)),
-    field("tcpInterface", Text),
-];
-
-const ENV: &[Field] = &[field("name", Text), field("value", Text), field("valueFrom", Any)];
-
-const RESTART_POLICY: &[Field] = &[
-    field("type", Text),
-    field("backOffLimit", Scalar),
-    field("exitCodes", Scalar),
-    field("backOffSeconds", Scalar),
-];
-
-const WORKERS: &[Field] = &[
-    field("replicas", Scalar),
-    field("strategy", Object(STRATEGY)),
-    field("template", Any),
-];
-
-const STRATEGY: &[Field] = &[
-    field("type", Text),
-    field("rollingUpdate", Object(ROLLING_UPDATE)),
-];
-
-const ROLLING_UPDATE: &[Field] = &[field("maxSurge", Scalar), field("maxUnavailable", Scalar)];
-
-/// Takes out of `object`, which stands at `path`, everything that does not fit `fields`, and says what that was. What
-/// is null counts as absent. What is left can be read.
-pub(super) fn prune(
-    object: &mut Map<String, Value>,
-    path: &str,
-    fields: &[Field],
-    found: &mut Vec<Violation>,
-) {
-    object.retain(|name, value| {
-        let path = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
-        match fields.iter().find(|field| field.name == name) {
-            Some(_) if value.is_null() => false,
-            Some(field) => fits(value, &path, &field.kind, found),
-            None => {
-                found.push(unknown(&path, name, value, fields));
-                false
-            }
-        }
-    });
+/// Whether a field has to be there, and what counts if it is not.
+#[derive(Clone, Copy)]
+pub(super) enum Presence {
+    Optional,
+    Required,
+    /// The API server stores this number.
+    Number(i32),
+    /// The API server stores this text.
+    Text(&'static str),
 }
 
-/// Whether `value` may stay: not if it is of another kind, which is a violation.
-fn fits(value: &mut Value, path: &str, kind: &Kind, found: &mut Vec<Violation>) -> bool {
-    let (expected, fix) = match (kind, &mut *value) {
-        (Scalar, Value::Number(_) | Value::String(_))
-        | (Text, Value::String(_))
-        | (Flag, Value::Bool(_))
-        | (Any, Value::Object(_)) => return true,
-        (Object(fields), Value::Object(object)) => {
-            prune(object, path, fields, found);
-            return true;
-        }
-        (Objects(fields), Value::Array(items)) => {
-            let mut index = 0;
-            items.retain_mut(|item| {
-                let path = format!("{path}[{index}]");
-                index += 1;
-                // A list without known fields is Kubernetes' own.
-                let kind = if fields.is_empty() { Any } else { Object(fields) };
-                fits(item, &path, &kind, found)
-            });
-            return true;
-        }
-        (Texts, Value::Array(items)) => {
-            let before = found.len();
-            for (index, item) in items.iter_mut().enumerate() {
-                fits(item, &format!("{path}[{index}]"), &Text, found);
-            }
-            return found.len() == before;
-        }
-        (TextMap, Value::Object(items)) => {
-            items.retain(|name, item| fits(item, &format!("{path}.{name}"), &Text, found));
-            return true;
-        }
-        (Text, Value::Number(_) | Value::Bool(_)) => ("a text", "put it in quotes"),
-        (Scalar, _) => ("a number, or a number in quotes", "write the number alone"),
-        (Text, _) => ("a text", "write it in quotes"),
-        (Flag, _) => ("true or false", "write true or false without quotes"),
-        (Texts, _) => (
-            "a list of texts",
-            "write one list item for each, in quotes if it is a number",
-        ),
-        (TextMap, _) => ("texts by name", "write name: text"),
-        (Object(_) | Any, _) => ("an object", "write its fields below it, indented"),
-        (Objects(_), _) => ("a list of objects", "write one list item for each"),
-    };
-    // The value of a variable may be a secret.
-    let shown = if path.ends_with("].value") {
-        "…".into()
-    } else {
-        value.to_string()
-    };
-    found.push(Violation::new(
-        path,
-        Some(&shown),
-        format!("must be {expected}"),
-        fix,
-    ));
-    false
+/// A field that is described.
+const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        kind,
+        about,
+        wire: Wire::Kind,
+        presence: Presence::Optional,
+    }
 }
 
-fn unknown(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation {
-    let fix = match nearest(name, fields).or_else(|| elsewhere(name)) {
-        Some(known) => format!("did you mean {known}?"),
-        None => {
-            let known: Vec<_> = fields.iter().map(|field| field.name).collect();
-            format!("remove it; known here are {}", known.join(", "))
-        }
-    };
-    let shown = match value {
-        Value::Array(_) => "[…]".into(),
-        Value::Object(_) => "{…}".into(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
-    };
-    Violation::new(path, Some(&shown), "is no field of an IPUJob", fix)
+/// A field of Kubernetes' own.
+const fn known(name: &'static str, kind: Kind) -> Field {
+    field(name, kind, "")
 }
 
-/// The field here that `name` was probably meant to be: equal but for case, or a few slips of the fingers away.
-fn nearest(name: &str, fields: &[Field]) -> Option<String> {
-    let same = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-    let close = || {
-        let slips = fields
-            .iter()
-            .map(|field| (strsim::damerau_levenshtein(field.name, name), field));
-        let (slips, field) = slips.min_by_key(|(slips, _)| *slips)?;
-        (slips <= 1.max(name.chars().count() / 4)).then_some(field)
-    };
-    same.or_else(close).map(|field| field.name.to_owned())
-}
+impl Field {
+    const fn wire(mut self, wire: Wire) -> Self {
+        self.wire = wire;
+        self
+    }
 
-/// The path of the field of that very name somewhere else in `spec`.
-fn elsewhere(name: &str) -> Option<String> {
-    fn find(name: &str, path: &str, fields: &[Field]) -> Option<String> {
-        fields.iter().find_map(|field| {
-            let path = format!("{path}.{}", field.name);
-            match &field.kind {
-                _ if field.name == name => Some(path),
-                Object(fields) => find(name, &path, fields),
-                Scalar | Text | Flag | Texts | TextMap | Objects(_) | Any => None,
-            }
+    /// A whole number from `least` on.
+    const fn from(self, least: i32) -> Self {
+        self.wire(Wire::Integer {
+            least,
+            most: i32::MAX,
         })
     }
-    find(name, "spec", SPEC)
+
+    const fn presence(mut self, presence: Presence) -> Self {
+        self.presence = presence;
+        self
+    }
+
+    const fn required(self) -> Self {
+        self.presence(Presence::Required)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Kind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
     use super::*;
 
     const GUIDE: &str = include_str!("../../../docs/ipujob.md");

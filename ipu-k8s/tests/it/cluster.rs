@@ -3,7 +3,9 @@
 mod alive;
 mod competing;
 mod conformance;
+mod definition;
 mod disasters;
+mod installation;
 mod ledgers;
 mod lists;
 #[path = "../../../ipu-ledger/tests/it/previous.rs"]
@@ -14,6 +16,7 @@ mod upgrading;
 mod usage;
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_k8s::kube::Config;
@@ -32,6 +35,39 @@ pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap()
+}
+
+/// The definition of the IPUJob.
+pub(crate) const DEFINITION: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../deploy/crd/ipujobs.graphcore.ai.yaml"
+);
+
+/// Makes `cluster` know IPUJobs, if it does not yet.
+pub(crate) fn install(cluster: &Cluster) {
+    // Of two that create it at once, one fails.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.kubectl(&["apply", "-f", DEFINITION]).unwrap();
+    wait_for_ipujobs(cluster);
+}
+
+/// Waits until `cluster`, which was given a definition of the IPUJob, serves it.
+pub(crate) fn wait_for_ipujobs(cluster: &Cluster) {
+    // kubectl cannot wait for a condition before there are any.
+    for what in [
+        "jsonpath={.status.acceptedNames.kind}=IPUJob",
+        "condition=Established",
+    ] {
+        let words = [
+            "wait",
+            "--for",
+            what,
+            "crd/ipujobs.graphcore.ai",
+            "--timeout=120s",
+        ];
+        cluster.kubectl(&words).unwrap();
+    }
 }
 
 /// The ledger in the ConfigMap `name`, as one more process sees it.

@@ -4,4 +4,7 @@
 mod cluster;
 mod host;
 mod manifests;
+mod operator;
 mod seeds;
+mod status;
+mod webhook;

@@ -41,7 +41,7 @@ fn unknown_fields_are_named_with_the_field_that_was_meant() {
     check_violations(
         "  jobInstance: 1\n  ipusPerJobInstance: '3'\n  template: {spec: {}}\n  colour: red\n  interactive: {TTL: 1}\n",
         &[
-            "spec.colour = \"red\": is no field of an IPUJob; remove it; known here are jobInstances, ipusPerJobInstance, workersPerJobInstance, workerPerJobInstance, modelReplicasPerWorker, modelReplicas, ipusPerModelReplica, cleanPodPolicy, interactive, launcher, restartPolicy, workers, suspend, ttlSecondsAfterFinished, activeDeadlineSeconds, startDeadlineSeconds, priority, account, preemptible, reconfigurable, allocation",
+            "spec.colour = \"red\": is no field of an IPUJob; remove it; known here are jobInstances, ipusPerJobInstance, workersPerJobInstance, workerPerJobInstance, modelReplicasPerWorker, modelReplicas, ipusPerModelReplica, cleanPodPolicy, interactive, launcher, restartPolicy, workers, suspend, managedBy, ttlSecondsAfterFinished, activeDeadlineSeconds, startDeadlineSeconds, priority, account, preemptible, reconfigurable, allocation",
             "spec.interactive.TTL = 1: is no field of an IPUJob; did you mean ttl?",
             "spec.jobInstance = 1: is no field of an IPUJob; did you mean jobInstances?",
             "spec.template = {…}: is no field of an IPUJob; did you mean spec.workers.template?",
@@ -245,7 +245,9 @@ const FIELDS: &[&str] = &[
     "spec.workers.strategy.rollingUpdate",
     "spec.workers.strategy.rollingUpdate.maxSurge",
     "spec.workers.template",
+    "spec.workers.hostNetwork",
     "spec.suspend",
+    "spec.managedBy",
     "spec.ttlSecondsAfterFinished",
     "spec.activeDeadlineSeconds",
     "spec.startDeadlineSeconds",

@@ -37,7 +37,11 @@ spec:
   ipusPerJobInstance: '8'
   workers: {template: {spec: {containers: [{name: main, image: x, command: [./train.sh]}]}}}
   unknown: field
-status: {iPUPartitionCreated: true, restartCount: 3}
+status:
+  iPUPartitionCreated: true
+  restartCount: 3
+  instances:
+  - {index: 1, attempt: 3, controller: 'vipu-server:8090'}
 ";
 
 /// An entry of the IPUJob `name` with this uid.
@@ -127,7 +131,13 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
         cluster.kubectl(&words).unwrap()
     };
     let job = JobKey::new("default", "granted", uid_of("granted")).unwrap();
-    for (instance, claim) in (0..).zip(&claims) {
+    // Where it is, one of them says.
+    let places: Vec<_> = claims
+        .iter()
+        .map(|claim| claim.controller.as_ref().map(ToString::to_string))
+        .collect();
+    assert_eq!(places, [None, Some("vipu-server:8090".to_owned())]);
+    for (instance, claim) in (0..).zip(claims.iter().map(|claim| &claim.request)) {
         assert_eq!(claim.id, job.partition_id(instance));
         assert_eq!((claim.attempt, claim.spec.size.get()), (3, 8));
         assert_eq!((&claim.owner.job, claim.owner.kind.as_str()), (&job, "IPUJob"));

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::Topology;
+use ipu_core::{Claim, Topology};
 use ipu_k8s::store::ConfigMapStore;
 use ipu_ledger::{Answer, Entry, LedgerStore, Life, Liveness, Request, Revision, StoreError};
 use ipu_test_cluster::{Cluster, private, shared};
@@ -133,8 +133,8 @@ impl Liveness for Claims {
         if live { Life::Live } else { Life::Dead }
     }
 
-    async fn claims(&self) -> Vec<Request> {
-        self.0.clone()
+    async fn claims(&self) -> Vec<Claim> {
+        self.0.iter().cloned().map(Claim::from).collect()
     }
 }
 

@@ -1,0 +1,474 @@
+//! The status of an IPUJob: what its users read (seed 000 §6.6), and what the operator has to remember of a job between
+//! two passes. [`IpuJobStatus::remembered`] gives back exactly what was recorded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipu_core::{
+    Culprit, Exit, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome, Reason, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+/// What is recorded of an IPUJob. The fields up to `conditions` are those of the custom resource 1.2.0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct IpuJobStatus {
+    /// How far the job is: `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed`, `Terminating`. The column
+    /// STATUS, also of jobs without a launcher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launcher_status: Option<String>,
+    /// Instances whose partition is active and whose workers exist. The column CURRENT.
+    pub current_replicas: u32,
+    /// Instances that are asked for. The column DESIRED.
+    pub desired_replicas: u32,
+    /// A documented text, and the exact reason behind it. The column LASTMESSAGE.
+    pub last_message: String,
+    /// Whether every instance has its partition for the attempt `restartCount`.
+    #[serde(rename = "iPUPartitionCreated")]
+    pub ipu_partition_created: bool,
+    /// Restarts so far, after success and after failure.
+    pub restart_count: u32,
+    /// When the operator first took the job up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the job finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// When this was last written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_reconcile_time: Option<Time>,
+    /// How many worker Kubernetes Pods are in which state.
+    pub workers_status: WorkersStatus,
+    /// What the job is and was: one entry for each phase that it has reached.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The `metadata.generation` that this is the answer to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How far the job is, for machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<JobPhase>,
+    /// The label selector of the job's workers, for the scale subresource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// The instances, in order of their index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<InstanceReport>,
+    /// What failed first in the last attempt that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<FailureReport>,
+    /// The last attempts that failed, the newest last; at most [`IpuJobStatus::MOST_ATTEMPTS`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptReport>,
+    /// Seconds that the job spent in each part of its way to running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_seconds: Option<PhaseSeconds>,
+    /// Restarts that count against `restartPolicy.backOffLimit`.
+    pub restarts_after_failure: u32,
+    /// When the first process of the job ran; `activeDeadlineSeconds` counts from here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_run_time: Option<Time>,
+    /// Why the job finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<Reason>,
+    /// The exit code of the job, once it has finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    /// IPUs that the job holds, also when it has finished.
+    pub ipus_held: u32,
+}
+
+/// How many worker Kubernetes Pods are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct WorkersStatus {
+    /// Pending or running.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub active: u32,
+    /// Ended with code 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub succeeded: u32,
+    /// Ended otherwise.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed: u32,
+}
+
+impl WorkersStatus {
+    /// These counts.
+    #[must_use]
+    pub const fn new(active: u32, succeeded: u32, failed: u32) -> Self {
+        Self {
+            active,
+            succeeded,
+            failed,
+        }
+    }
+}
+
+/// A phase that the job is or was in (seed 000 §6.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct Condition {
+    /// `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed` or `Terminating`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True` for the phase that the job is in, `False` for those that it has left.
+    pub status: String,
+    /// `IPUJob` and the type.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// When `message` last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Time>,
+    /// When `status` last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+}
+
+/// One instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct InstanceReport {
+    /// Which, from 0.
+    pub index: u32,
+    /// How far it is: `Waiting`, `Preparing`, `Starting`, `Running`, `Releasing`, `Succeeded`, `SessionOver`, `Failed`.
+    pub state: String,
+    /// Why, if it does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its partition's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The V-IPU controller that has it, `host:port`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// The node label of that controller, `key=value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_label: Option<String>,
+    /// Its workers that exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<String>,
+    /// The attempt that runs or is to run, from 0.
+    pub attempt: u32,
+    /// When the next attempt may start, while it backs off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_time: Option<Time>,
+    /// The exit code of an instance that failed for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    /// Since when all workers of this attempt were seen to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_time: Option<Time>,
+    /// Since when the launcher of this attempt was seen to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch_time: Option<Time>,
+    /// The workers of this attempt that ended with code 0, by their number within the instance.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<u32>,
+    /// How often in a row its partition was given back because nothing could run on it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub given_back: u32,
+}
+
+/// What failed first, not the cascade that followed it. It survives the clean-up of what it speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct FailureReport {
+    /// Which instance.
+    pub instance: u32,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Which worker, by its number within the instance; none if it was the launcher or the partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+    /// The name of what failed: of a Kubernetes Pod, or of a partition.
+    pub name: String,
+    /// `Worker`, `Launcher` or `Partition`.
+    pub kind: String,
+    /// The node that it ran on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Its exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<u8>,
+    /// What is known of the cause.
+    pub reason: String,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// The end of its log, at most 2 KiB.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub log: String,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct AttemptReport {
+    /// Which instance.
+    pub instance: u32,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What failed first.
+    pub name: String,
+    /// What is known of the cause.
+    pub reason: String,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}
+
+/// Seconds that the job spent in each part of its way to running, from its creation on. They add up to the time from the
+/// job's creation to its running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct PhaseSeconds {
+    /// In the line, until its last partition was granted.
+    pub queue: f64,
+    /// Until its last partition was ready.
+    pub partition: f64,
+    /// Until its last worker was placed on a node.
+    pub schedule: f64,
+    /// Until everything ran.
+    pub start: f64,
+}
+
+impl PhaseSeconds {
+    /// These seconds.
+    #[must_use]
+    pub const fn new(queue: f64, partition: f64, schedule: f64, start: f64) -> Self {
+        Self {
+            queue,
+            partition,
+            schedule,
+            start,
+        }
+    }
+}
+
+/// A moment as Kubernetes writes it, to the millisecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Timestamp);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX);
+        match jiff::Timestamp::from_millisecond(millis) {
+            Ok(time) => write!(f, "{time:.3}"),
+            Err(_) => write!(f, "{:.3}", jiff::Timestamp::MAX),
+        }
+    }
+}
+
+/// Why a text is not a [`Time`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a moment since 1970 such as 2026-03-22T10:10:31Z")]
+pub struct TimeError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for Time {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.parse::<jiff::Timestamp>().ok();
+        let millis = parsed.and_then(|time| u64::try_from(time.as_millisecond()).ok());
+        let millis = millis.ok_or_else(|| TimeError {
+            text: text.to_owned(),
+        })?;
+        Ok(Self(Timestamp::from_millis(millis)))
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl IpuJobStatus {
+    /// The most attempts that are kept of the past.
+    pub const MOST_ATTEMPTS: usize = 10;
+
+    /// What the operator recorded, for the next pass: the inverse of [`IpuJobStatus::remember`].
+    #[must_use]
+    pub fn remembered(&self) -> JobStatus {
+        JobStatus {
+            phase: self.phase.unwrap_or_default(),
+            instances: self.instances.iter().map(InstanceReport::remembered).collect(),
+            current_instances: self.current_replicas,
+            desired_instances: self.desired_replicas,
+            restarts: self.restart_count,
+            restarts_after_failure: self.restarts_after_failure,
+            started: self.first_run_time.map(|time| time.0),
+            finished: self.completion_time.map(|time| time.0),
+            first_failure: self.first_failure.as_ref().map(FailureReport::remembered),
+            conclusion: self.conclusion.clone(),
+            exit_code: self.exit_code,
+            ipus_held: self.ipus_held,
+            message: self.last_message.clone(),
+        }
+    }
+
+    /// Takes in what a plan has to be recorded of, and leaves everything else as it is.
+    pub fn remember(&mut self, status: &JobStatus) {
+        self.phase = Some(status.phase);
+        self.launcher_status = Some(format!("{:?}", status.phase));
+        let before = std::mem::take(&mut self.instances);
+        for instance in &status.instances {
+            let known = before.iter().find(|report| report.index == instance.index);
+            let mut report = known.cloned().unwrap_or_default();
+            report.remember(instance);
+            self.instances.push(report);
+        }
+        self.current_replicas = status.current_instances;
+        self.desired_replicas = status.desired_instances;
+        self.restart_count = status.restarts;
+        self.restarts_after_failure = status.restarts_after_failure;
+        self.first_run_time = status.started.map(Time);
+        self.completion_time = status.finished.map(Time);
+        let failure = status.first_failure.as_ref().map(|failure| {
+            let known = self.first_failure.take();
+            let known = known.filter(|known| known.remembered() == *failure);
+            known.unwrap_or_else(|| FailureReport::of(failure))
+        });
+        self.first_failure = failure;
+        self.conclusion.clone_from(&status.conclusion);
+        self.exit_code = status.exit_code;
+        self.ipus_held = status.ipus_held;
+        self.last_message.clone_from(&status.message);
+    }
+}
+
+impl InstanceReport {
+    fn remembered(&self) -> InstanceStatus {
+        let mut status = InstanceStatus::new(self.index);
+        status.attempt = self.attempt;
+        status.retry_at = self.retry_time.map(|time| time.0);
+        status.outcome = match self.state.as_str() {
+            SUCCEEDED => Some(Outcome::Succeeded),
+            SESSION_OVER => Some(Outcome::SessionOver),
+            FAILED => Some(Outcome::Failed(self.exit_code.unwrap_or(Outcome::LOST))),
+            _ => None,
+        };
+        status.running_since = self.running_time.map(|time| time.0);
+        status.launched = self.launch_time.map(|time| time.0);
+        status.done.clone_from(&self.done);
+        status.given_back = self.given_back;
+        status
+    }
+
+    /// Takes in what is to be remembered. The state is one of the final ones exactly if the instance has ended for good.
+    fn remember(&mut self, status: &InstanceStatus) {
+        self.index = status.index;
+        self.attempt = status.attempt;
+        self.retry_time = status.retry_at.map(Time);
+        self.exit_code = None;
+        match status.outcome {
+            Some(Outcome::Succeeded) => self.state = SUCCEEDED.to_owned(),
+            Some(Outcome::SessionOver) => self.state = SESSION_OVER.to_owned(),
+            Some(Outcome::Failed(code)) => {
+                self.state = FAILED.to_owned();
+                self.exit_code = Some(code);
+            }
+            // Of an outcome that this version does not know, the safest is believed: that the instance has ended.
+            Some(_) => self.state = FAILED.to_owned(),
+            None if self.has_ended() => self.state = PREPARING.to_owned(),
+            None => {}
+        }
+        self.running_time = status.running_since.map(Time);
+        self.launch_time = status.launched.map(Time);
+        self.done.clone_from(&status.done);
+        self.given_back = status.given_back;
+    }
+
+    /// Whether it has ended for good.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), SUCCEEDED | SESSION_OVER | FAILED)
+    }
+}
+
+const SUCCEEDED: &str = "Succeeded";
+const SESSION_OVER: &str = "SessionOver";
+const FAILED: &str = "Failed";
+const PREPARING: &str = "Preparing";
+
+impl FailureReport {
+    /// What the core says of a failure; the name and the node of what failed are yet to be filled in.
+    #[must_use]
+    pub fn of(failure: &FirstFailure) -> Self {
+        let mut report = Self {
+            instance: failure.instance,
+            attempt: failure.attempt,
+            reason: failure.cause.clone(),
+            time: Some(Time(failure.at)),
+            log: failure.last_lines.clone(),
+            ..Self::default()
+        };
+        report.kind = match failure.culprit {
+            Culprit::Worker { worker } => {
+                report.worker = Some(worker);
+                "Worker"
+            }
+            Culprit::Launcher => "Launcher",
+            _ => "Partition",
+        }
+        .to_owned();
+        match failure.exit {
+            Some(Exit::Signal(signal)) => {
+                report.signal = Some(signal);
+                report.exit_code = Some(Exit::Signal(signal).code());
+            }
+            Some(exit) => report.exit_code = Some(exit.code()),
+            None => {}
+        }
+        report
+    }
+
+    fn remembered(&self) -> FirstFailure {
+        FirstFailure {
+            instance: self.instance,
+            culprit: match (self.worker, self.kind.as_str()) {
+                (Some(worker), _) => Culprit::Worker { worker },
+                (None, "Launcher") => Culprit::Launcher,
+                (None, _) => Culprit::Partition,
+            },
+            attempt: self.attempt,
+            exit: match (self.signal, self.exit_code) {
+                (Some(signal), _) => Some(Exit::Signal(signal)),
+                (None, code) => code.map(Exit::Code),
+            },
+            at: self.time.map_or(Timestamp::default(), |time| time.0),
+            cause: self.reason.clone(),
+            last_lines: self.log.clone(),
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}

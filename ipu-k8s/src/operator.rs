@@ -1,0 +1,25 @@
+//! The operator's work on IPUJobs: observe → parse → plan → check → apply → record.
+//!
+//! [`Operator::reconcile`] is one pass over one job. It asks the world through two traits, [`ApiServer`] and [`Partitions`],
+//! and reads what the watches told from a [`Cache`]. What is decided is [`ipu_core::plan`]'s.
+//!
+//! *What keeps it safe*: every partition belongs, by its id, to one job and its uid, and the ledger hands it to nobody else
+//! before it was given back; a status is written only on top of the one that was read; a Kubernetes Pod is created under a
+//! name of which there can be one, and deleted by its uid. Leader election makes two operators rare, never harmful.
+
+mod apply;
+mod cache;
+mod kubernetes;
+mod observe;
+mod pods;
+mod port;
+mod reconcile;
+mod record;
+mod run;
+
+pub use self::cache::Cache;
+pub use self::kubernetes::KubeApi;
+pub use self::pods::{Count, KubePod};
+pub use self::port::{ApiServer, JobEvent, Part, Partitions, PortError, Severity};
+pub use self::reconcile::{Operator, Wake};
+pub use self::run::{Observer, RunOptions, run};

@@ -1,0 +1,305 @@
+//! Effects, one by one: each carries every choice, so that nothing is decided here.
+
+use ipu_core::{Effect, PartitionId, PartitionSpec};
+use ipu_proxy_client::{
+    DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
+};
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use super::observe::Seen;
+use super::port::{Part, PortError};
+use super::reconcile::Operator;
+use crate::crd::IpuJob;
+use crate::resources::{Blueprint, Place};
+
+/// Whether an effect changed anything, so that it is worth looking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Moved,
+    Still,
+    /// The job is let go of.
+    Over,
+}
+
+impl Operator {
+    pub(super) async fn apply(
+        &self,
+        effect: &Effect,
+        blueprint: &Blueprint<'_>,
+        object: &Value,
+        seen: &mut Seen,
+    ) -> Result<Step, PortError> {
+        let spec = blueprint.spec;
+        let key = spec.key();
+        match effect {
+            Effect::EnsurePartition {
+                instance,
+                attempt,
+                partition,
+                spec: make,
+            } => {
+                let wanted = wanted(blueprint, *instance, *attempt, make);
+                // Its place in the line is kept without asking again.
+                if seen
+                    .partitions
+                    .get(instance)
+                    .is_some_and(|known| waits_as_wanted(known, &wanted))
+                {
+                    return Ok(Step::Still);
+                }
+                let document = self.partitions.ensure(partition, &wanted).await?;
+                let known = seen.partitions.insert(*instance, document.clone());
+                let same = known
+                    .is_some_and(|known| known.state == document.state && known.attempt == document.attempt);
+                // What was only just asked for is worth telling; what is being made is told by itself.
+                Ok(if same { Step::Still } else { Step::Moved })
+            }
+            Effect::ResetPartition {
+                instance,
+                attempt,
+                partition,
+            } => {
+                let mut how = ResetPartition::default();
+                how.attempt = Some(*attempt);
+                how.uid = Some(key.uid.to_string());
+                let document = self.partitions.reset(partition, &how).await?;
+                seen.partitions.insert(*instance, document);
+                Ok(Step::Moved)
+            }
+            Effect::StartWorker {
+                instance,
+                worker,
+                attempt,
+                partition,
+            } => {
+                let place = place(seen, *instance, partition)?;
+                self.share(blueprint).await?;
+                self.start(blueprint, &blueprint.worker(*instance, *worker, *attempt, &place))
+                    .await
+            }
+            Effect::StartLauncher {
+                instance,
+                attempt,
+                partition,
+            } => {
+                let place = place(seen, *instance, partition)?;
+                self.share(blueprint).await?;
+                self.start(blueprint, &blueprint.launcher(*instance, *attempt, &place))
+                    .await
+            }
+            Effect::StopWorker {
+                instance,
+                worker,
+                attempt,
+            } => {
+                self.stop(seen, |pod| {
+                    (pod.instance, pod.worker, pod.attempt) == (*instance, Some(*worker), *attempt)
+                })
+                .await
+            }
+            Effect::StopLauncher { instance, attempt } => {
+                self.stop(seen, |pod| {
+                    (pod.instance, pod.worker, pod.attempt) == (*instance, None, *attempt)
+                })
+                .await
+            }
+            Effect::ReleasePartition {
+                instance,
+                attempt,
+                partition,
+            } => {
+                self.release(blueprint, *attempt, partition).await?;
+                if let Some(document) = self.partitions.see(partition).await? {
+                    seen.partitions.insert(*instance, document);
+                } else {
+                    seen.partitions.remove(instance);
+                }
+                Ok(Step::Moved)
+            }
+            Effect::Finalize => {
+                self.let_go(key.namespace.as_str(), key.name.as_str(), object)
+                    .await?;
+                Ok(Step::Over)
+            }
+            other => Err(PortError::Refused {
+                code: "UnknownEffect".to_owned(),
+                message: format!("this version does not know how to do {other:?}"),
+            }),
+        }
+    }
+
+    async fn release(
+        &self,
+        blueprint: &Blueprint<'_>,
+        attempt: u32,
+        partition: &PartitionId,
+    ) -> Result<(), PortError> {
+        let mut how = DeletePartition::default();
+        how.uid = Some(blueprint.spec.key().uid.to_string());
+        how.attempt = Some(attempt);
+        self.partitions.release(partition, &how).await
+    }
+
+    /// Sees to what workers and launchers need to be there before them.
+    async fn share(&self, blueprint: &Blueprint<'_>) -> Result<(), PortError> {
+        let objects = blueprint.shared();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let uid = blueprint.spec.key().uid.as_str();
+        let mut hasher = DefaultHasher::new();
+        for object in &objects {
+            object.to_string().hash(&mut hasher);
+        }
+        let fingerprint = hasher.finish();
+        if self.cache.is_applied(uid, fingerprint) {
+            return Ok(());
+        }
+        for object in &objects {
+            self.api.apply(object).await?;
+        }
+        self.cache.applied(uid, fingerprint);
+        Ok(())
+    }
+
+    async fn start(&self, blueprint: &Blueprint<'_>, pod: &Value) -> Result<Step, PortError> {
+        match self.api.create_pod(pod).await {
+            Ok(created) => {
+                self.cache.answered(&created);
+                Ok(Step::Moved)
+            }
+            Err(PortError::Conflict(_)) => {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let key = blueprint.spec.key();
+                let Some(there) = self.api.pod(key.namespace.as_str(), name).await? else {
+                    return Ok(Step::Moved);
+                };
+                let owners = there["metadata"]["ownerReferences"].as_array();
+                let ours = owners
+                    .into_iter()
+                    .flatten()
+                    .any(|owner| owner["uid"] == key.uid.as_str());
+                if !ours {
+                    return Err(PortError::Refused {
+                        code: "NameTaken".to_owned(),
+                        message: format!(
+                            "a Kubernetes Pod that is not of this job is called {name}: delete it"
+                        ),
+                    });
+                }
+                self.cache.answered(&there);
+                // Told by the watch sooner or later; looking again at once would only ask again.
+                Ok(Step::Still)
+            }
+            Err(error) => {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                self.cache.unsure(blueprint.spec.key().uid.as_str(), name);
+                Err(error)
+            }
+        }
+    }
+
+    async fn stop(
+        &self,
+        seen: &Seen,
+        which: impl Fn(&super::pods::KubePod) -> bool,
+    ) -> Result<Step, PortError> {
+        let mut step = Step::Still;
+        for pod in seen.pods.iter().filter(|pod| which(pod) && !pod.leaving) {
+            match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
+                Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
+                Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
+                    self.cache.absent(&pod.job, &pod.name, &pod.uid);
+                    step = Step::Moved;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(step)
+    }
+
+    /// Takes our finalizer off a job.
+    pub(super) async fn let_go(&self, namespace: &str, name: &str, object: &Value) -> Result<(), PortError> {
+        let metadata = &object["metadata"];
+        let others = metadata["finalizers"].as_array().into_iter().flatten();
+        let others: Vec<&Value> = others
+            .filter(|finalizer| **finalizer != IpuJob::FINALIZER)
+            .collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "finalizers": others,
+        }});
+        match self.api.patch_job(namespace, name, Part::Object, &patch).await {
+            Ok(_) | Err(PortError::NotFound(_)) => {
+                self.cache.forget(metadata["uid"].as_str().unwrap_or_default());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What is asked for.
+fn wanted(blueprint: &Blueprint<'_>, instance: u32, attempt: u32, make: &PartitionSpec) -> PutPartition {
+    let spec = blueprint.spec;
+    let key = spec.key();
+    let owner = OwnerDocument::new(
+        IpuJob::KIND,
+        key.namespace.as_str(),
+        key.name.as_str(),
+        key.uid.as_str(),
+    );
+    let mut wanted = PutPartition::new(owner, make.size.get());
+    wanted.instance = instance;
+    wanted.attempt = attempt;
+    wanted.gcds = Some(make.gcds);
+    wanted.replicas = Some(make.replicas);
+    wanted.reconfigurable = make.reconfigurable;
+    wanted.allocation = make.allocation.as_ref().map(ToString::to_string);
+    wanted.priority = spec.priority();
+    wanted.max_runtime_seconds = spec.max_runtime().map(|runtime| runtime.as_secs());
+    wanted.account = spec.account().map(str::to_owned);
+    wanted.preemptible = spec.preemptible();
+    wanted
+}
+
+/// Whether what is wanted stands in the line already.
+fn waits_as_wanted(known: &PartitionDocument, wanted: &PutPartition) -> bool {
+    known.state == HoldState::Waiting
+        && known
+            .owner
+            .as_ref()
+            .is_some_and(|owner| owner.uid == wanted.owner.uid)
+        && (known.attempt, known.size) == (wanted.attempt, wanted.size)
+        && (Some(known.gcds), Some(known.replicas)) == (wanted.gcds, wanted.replicas)
+        && (known.reconfigurable, known.preemptible) == (wanted.reconfigurable, wanted.preemptible)
+        && (known.priority, known.max_runtime_seconds) == (wanted.priority, wanted.max_runtime_seconds)
+        && (&known.allocation, &known.account) == (&wanted.allocation, &wanted.account)
+}
+
+/// Where the processes of an instance run.
+fn place(seen: &Seen, instance: u32, partition: &PartitionId) -> Result<Place, PortError> {
+    let document = seen
+        .partitions
+        .get(&instance)
+        .filter(|document| document.id == *partition);
+    let document = document
+        .filter(|document| !document.env.is_empty())
+        .ok_or_else(|| {
+            PortError::Unavailable(format!(
+                "the proxy does not say yet how partition {partition} is reached"
+            ))
+        })?;
+    let label = document
+        .controller
+        .as_ref()
+        .and_then(|controller| controller.node_label.as_deref());
+    Ok(Place {
+        partition: partition.clone(),
+        env: document.env.clone(),
+        node_label: label
+            .and_then(|label| label.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    })
+}

@@ -1,0 +1,262 @@
+//! What the operator has heard of the Kubernetes Pods of its jobs, and what it knows because it did it itself: whoever
+//! writes reads his own writes here, however late the watch is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use super::pods::{KubePod, version};
+
+/// Shared by everybody who works on jobs.
+#[derive(Debug, Default)]
+pub struct Cache(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By the uid of their job, and by their name.
+    pods: HashMap<String, BTreeMap<String, KubePod>>,
+    /// The newest version that the watch has told of.
+    heard: u64,
+    /// What a watch that begins anew has listed so far.
+    listed: Option<Vec<KubePod>>,
+    /// The newest version of each job that was written here.
+    written: HashMap<String, u64>,
+    /// The instances that the proxy told of holds or requests of, by the uid of the job: also of some that the job's status
+    /// never got to say.
+    holds: HashMap<String, BTreeSet<u32>>,
+    /// Kubernetes Pods that may have been created without an answer, by the uid of their job.
+    unsure: HashMap<String, BTreeSet<String>>,
+    /// Whether the proxy's events are being heard.
+    told: bool,
+    /// What was applied last of the objects that a job shares, by the uid of the job.
+    applied: HashMap<String, u64>,
+}
+
+impl Cache {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Kubernetes Pods of the job with this uid, in order of their names.
+    #[must_use]
+    pub fn pods(&self, job: &str) -> Vec<KubePod> {
+        let known = self.lock();
+        known
+            .pods
+            .get(job)
+            .map(|pods| pods.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// The watch tells of an object; the uid of its job.
+    pub fn heard(&self, pod: &Value) -> Option<String> {
+        let mut known = self.lock();
+        known.heard = known.heard.max(version(pod));
+        let pod = KubePod::read(pod)?;
+        let job = pod.job.clone();
+        known.put(pod);
+        Some(job)
+    }
+
+    /// The watch tells that an object is gone; the uid of its job.
+    pub fn gone(&self, pod: &Value) -> Option<String> {
+        let mut known = self.lock();
+        known.heard = known.heard.max(version(pod));
+        let pod = KubePod::read(pod)?;
+        known.remove(&pod.job, &pod.name, &pod.uid);
+        Some(pod.job)
+    }
+
+    /// The watch begins anew.
+    pub fn begin(&self) {
+        self.lock().listed = Some(Vec::new());
+    }
+
+    /// It lists an object.
+    pub fn list(&self, pod: &Value) {
+        let mut known = self.lock();
+        if let (Some(pod), Some(listed)) = (KubePod::read(pod), known.listed.as_mut()) {
+            listed.push(pod);
+        }
+    }
+
+    /// It has listed everything; the uids of the jobs that may have changed.
+    pub fn end(&self) -> Vec<String> {
+        let mut known = self.lock();
+        let listed = known.listed.take().unwrap_or_default();
+        let newest = listed.iter().map(|pod| pod.version).max().unwrap_or(0);
+        known.heard = known.heard.max(newest);
+        let mut jobs: Vec<String> = known.pods.keys().cloned().collect();
+        // What was made here since is not in the list yet.
+        for pods in known.pods.values_mut() {
+            pods.retain(|_, pod| pod.version > newest);
+        }
+        jobs.extend(listed.iter().map(|pod| pod.job.clone()));
+        for pod in listed {
+            known.put(pod);
+        }
+        known.pods.retain(|_, pods| !pods.is_empty());
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs
+    }
+
+    /// The API server answered a question or a write with this object.
+    pub fn answered(&self, pod: &Value) {
+        let mut known = self.lock();
+        let Some(pod) = KubePod::read(pod) else { return };
+        // What the watch has passed already it has told of, and perhaps of its end too.
+        if pod.version > known.heard {
+            known.put(pod);
+        }
+    }
+
+    /// The API server has none of this name and uid any more.
+    pub fn absent(&self, job: &str, name: &str, uid: &str) {
+        self.lock().remove(job, name, uid);
+    }
+
+    /// It was told to stop, and the API server agreed.
+    pub fn stopping(&self, job: &str, name: &str, uid: &str) {
+        let mut known = self.lock();
+        let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
+        if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
+            pod.stopping();
+        }
+    }
+
+    /// There was no answer to the creation of the Kubernetes Pod of this name: before anybody believes that there is none, the
+    /// API server is asked.
+    pub fn unsure(&self, job: &str, name: &str) {
+        self.lock()
+            .unsure
+            .entry(job.to_owned())
+            .or_default()
+            .insert(name.to_owned());
+    }
+
+    /// The names that the API server is to be asked about.
+    #[must_use]
+    pub fn to_be_asked(&self, job: &str) -> BTreeSet<String> {
+        self.lock().unsure.get(job).cloned().unwrap_or_default()
+    }
+
+    /// It was asked about all of them.
+    pub fn asked(&self, job: &str) {
+        self.lock().unsure.remove(job);
+    }
+
+    /// The proxy tells that an instance of the job has something in the ledger.
+    pub fn holds(&self, job: &str, instance: u32) {
+        self.lock()
+            .holds
+            .entry(job.to_owned())
+            .or_default()
+            .insert(instance);
+    }
+
+    /// The proxy tells that it has nothing any more.
+    pub fn holds_no_more(&self, job: &str, instance: u32) {
+        let mut known = self.lock();
+        if let Some(instances) = known.holds.get_mut(job) {
+            instances.remove(&instance);
+            if instances.is_empty() {
+                known.holds.remove(job);
+            }
+        }
+    }
+
+    /// The proxy cannot be heard for the moment.
+    pub fn hears_nothing(&self) {
+        self.lock().told = false;
+    }
+
+    /// Whether the proxy tells of changes.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.lock().told
+    }
+
+    /// The proxy tells of everything that it has, and from now on of every change.
+    pub fn holds_only(&self, all: impl IntoIterator<Item = (String, u32)>) {
+        let mut holds: HashMap<String, BTreeSet<u32>> = HashMap::new();
+        for (job, instance) in all {
+            holds.entry(job).or_default().insert(instance);
+        }
+        let mut known = self.lock();
+        known.holds = holds;
+        known.told = true;
+    }
+
+    /// The instances of the job that the proxy told of.
+    #[must_use]
+    pub fn held(&self, job: &str) -> BTreeSet<u32> {
+        self.lock().holds.get(job).cloned().unwrap_or_default()
+    }
+
+    /// The job was written here, and has this version since.
+    pub fn wrote(&self, job: &str, version: u64) {
+        let mut known = self.lock();
+        let written = known.written.entry(job.to_owned()).or_default();
+        *written = (*written).max(version);
+    }
+
+    /// Whether the job was written here since `version`: who looks at that looks at the past.
+    #[must_use]
+    pub fn is_past(&self, job: &str, version: u64) -> bool {
+        self.lock()
+            .written
+            .get(job)
+            .is_some_and(|written| *written > version)
+    }
+
+    /// Whether the shared objects of the job were applied as they are now; `fingerprint` is of what they are.
+    #[must_use]
+    pub fn is_applied(&self, job: &str, fingerprint: u64) -> bool {
+        self.lock().applied.get(job) == Some(&fingerprint)
+    }
+
+    /// They were.
+    pub fn applied(&self, job: &str, fingerprint: u64) {
+        self.lock().applied.insert(job.to_owned(), fingerprint);
+    }
+
+    /// The job is gone.
+    pub fn forget(&self, job: &str) {
+        let mut known = self.lock();
+        known.written.remove(job);
+        known.applied.remove(job);
+        known.unsure.remove(job);
+    }
+}
+
+impl Known {
+    fn put(&mut self, pod: KubePod) {
+        let pods = self.pods.entry(pod.job.clone()).or_default();
+        match pods.get(&pod.name) {
+            Some(known) if known.version > pod.version => {}
+            _ => {
+                pods.insert(pod.name.clone(), pod);
+            }
+        }
+    }
+
+    fn remove(&mut self, job: &str, name: &str, uid: &str) {
+        let Some(pods) = self.pods.get_mut(job) else {
+            return;
+        };
+        if pods.get(name).is_some_and(|pod| pod.uid == uid) {
+            pods.remove(name);
+        }
+        if pods.is_empty() {
+            self.pods.remove(job);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A real API server.
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Config};
+use serde_json::Value;
+
+use super::port::{ApiServer, JobEvent, Part, PortError, Severity};
+use crate::client::{Failure, bounded, connect};
+use crate::crd::IpuJob;
+use crate::resources::FIELD_MANAGER;
+
+/// How long one call may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The API server of a `kube` configuration.
+#[derive(Clone)]
+pub struct KubeApi {
+    client: Client,
+    recorder: Recorder,
+}
+
+impl std::fmt::Debug for KubeApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeApi").finish_non_exhaustive()
+    }
+}
+
+impl KubeApi {
+    /// The API server of `config`; `instance` is what its events name as their reporter. Calls nobody yet, and never
+    /// repeats a call: the next pass does.
+    ///
+    /// # Errors
+    ///
+    /// If `config` makes no client.
+    pub fn new(config: Config, instance: &str) -> Result<Self, kube::Error> {
+        let client = connect(config)?;
+        let reporter = Reporter {
+            controller: FIELD_MANAGER.to_owned(),
+            instance: Some(instance.to_owned()),
+        };
+        Ok(Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+        })
+    }
+
+    /// The client that it calls with.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}
+
+/// Kubernetes Pods.
+pub(super) fn pods() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods")
+}
+
+/// IPUJobs.
+pub(super) fn jobs() -> ApiResource {
+    let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", IpuJob::KIND);
+    ApiResource::from_gvk_with_plural(&kind, "ipujobs")
+}
+
+/// The resource of an object that the operator applies.
+fn resource_of(object: &Value) -> Result<ApiResource, PortError> {
+    let plural = match object["kind"].as_str() {
+        Some("ConfigMap") => "configmaps",
+        Some("ServiceAccount") => "serviceaccounts",
+        Some("Role") => "roles",
+        Some("RoleBinding") => "rolebindings",
+        other => return Err(bad(&format!("objects of kind {other:?} are not applied"))),
+    };
+    let (group, version) = object["apiVersion"]
+        .as_str()
+        .map(|text| text.split_once('/').unwrap_or(("", text)))
+        .ok_or_else(|| bad("an object without apiVersion"))?;
+    let kind = object["kind"].as_str().unwrap_or_default();
+    Ok(ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(group, version, kind),
+        plural,
+    ))
+}
+
+fn bad(message: &str) -> PortError {
+    PortError::Refused {
+        code: "BadObject".to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+fn typed(object: &Value) -> Result<DynamicObject, PortError> {
+    serde_json::from_value(object.clone()).map_err(|error| bad(&error.to_string()))
+}
+
+fn untyped(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, PortError> {
+    bounded(PATIENCE, call)
+        .await
+        .map_err(|failure| port_error(&failure))
+}
+
+fn port_error(failure: &Failure) -> PortError {
+    let message = failure.to_string();
+    let status = match failure {
+        Failure::Call(error) => match &**error {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        },
+        Failure::Timeout(_) => None,
+    };
+    match status {
+        Some(status) => match status.code {
+            404 => PortError::NotFound(message),
+            409 => PortError::Conflict(message),
+            400..=499 if status.code != 429 && status.code != 408 => PortError::Refused {
+                code: if status.reason.is_empty() {
+                    "Refused".to_owned()
+                } else {
+                    status.reason.clone()
+                },
+                message,
+            },
+            _ => PortError::Unavailable(message),
+        },
+        None => PortError::Unavailable(message),
+    }
+}
+
+#[async_trait]
+impl ApiServer for KubeApi {
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, PortError> {
+        let api = self.api(namespace, &pods());
+        Ok(call(api.get_opt(name)).await?.map(|pod| untyped(&pod)))
+    }
+
+    async fn create_pod(&self, pod: &Value) -> Result<Value, PortError> {
+        let object = typed(pod)?;
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+        let api = self.api(&namespace, &pods());
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        Ok(untyped(&call(api.create(&params, &object)).await?))
+    }
+
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let api = self.api(namespace, &pods());
+        call(api.delete(name, &params)).await.map(drop)
+    }
+
+    async fn apply(&self, object: &Value) -> Result<(), PortError> {
+        let resource = resource_of(object)?;
+        let typed = typed(object)?;
+        let name = typed.metadata.name.clone().unwrap_or_default();
+        let api = self.api(&typed.metadata.namespace.clone().unwrap_or_default(), &resource);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        call(api.patch(&name, &params, &Patch::Apply(object)))
+            .await
+            .map(drop)
+    }
+
+    async fn patch_job(
+        &self,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        patch: &Value,
+    ) -> Result<Value, PortError> {
+        let api = self.api(namespace, &jobs());
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        let job = match part {
+            Part::Object => call(api.patch(name, &params, &patch)).await?,
+            Part::Status => call(api.patch_status(name, &params, &patch)).await?,
+        };
+        Ok(untyped(&job))
+    }
+
+    async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
+        let text = |name: &str| job["metadata"][name].as_str().map(str::to_owned);
+        let about = ObjectReference {
+            api_version: Some(IpuJob::API_VERSION.to_owned()),
+            kind: Some(IpuJob::KIND.to_owned()),
+            name: text("name"),
+            namespace: text("namespace"),
+            uid: text("uid"),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: match event.severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.clone(),
+            note: Some(event.note.clone()),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        call(self.recorder.publish(&event, &about)).await
+    }
+}

@@ -1,0 +1,393 @@
+//! What the operator knows of one Kubernetes Pod: as little as decisions need, so that thousands of them take little room.
+
+use ipu_core::{Exit, ProcessFacts, ProcessPhase, Timestamp};
+use serde_json::Value;
+
+use crate::crd::Time;
+use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, Role, WORKER};
+
+/// The most bytes that are kept of the end of a log.
+const LOG_BYTES: usize = 2048;
+/// The most characters that are kept of what Kubernetes says of a Pod that does not start.
+const WORDS: usize = 300;
+
+/// One Kubernetes Pod of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubePod {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// What tells it from an earlier one of its name.
+    pub uid: String,
+    /// The uid of its job.
+    pub job: String,
+    /// How new this is.
+    pub version: u64,
+    /// Which instance it belongs to.
+    pub instance: u32,
+    /// Which worker of the instance it is; none for a launcher.
+    pub worker: Option<u32>,
+    /// The attempt that it was made for.
+    pub attempt: u32,
+    /// The node that it was placed on.
+    pub node: Option<String>,
+    /// When it was placed there.
+    pub scheduled: Option<Timestamp>,
+    /// Whether its deletion was asked for: to ask again changes nothing.
+    pub leaving: bool,
+    /// Why it does not run yet, in Kubernetes' words.
+    pub held_up: Option<String>,
+    /// The loss that its end is to whoever still needed it, if it was deleted while it ran: how a process ends that is told to
+    /// says nothing of its work.
+    pub(super) cut_short: Option<ProcessPhase>,
+    state: State,
+}
+
+/// How far it is; what depends on the moment of looking is left open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// It could have started since then.
+    Starting(Timestamp),
+    /// Its images are being pulled, which counts for nothing.
+    Pulling,
+    /// Anything that is certain.
+    Known(ProcessPhase),
+}
+
+impl KubePod {
+    /// Reads an object of the API server; none if it is not of a job.
+    #[must_use]
+    pub fn read(pod: &Value) -> Option<Self> {
+        let metadata = &pod["metadata"];
+        let label = |name: &str| metadata["labels"][name].as_str();
+        let number = |name: &str| label(name).and_then(|text| text.parse().ok());
+        let worker = match label(ROLE)? {
+            role if role == Role::Worker.label() => Some(number(WORKER)?),
+            role if role == Role::Launcher.label() => None,
+            _ => return None,
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let placed = condition(pod, "PodScheduled").filter(|placed| placed["status"] == "True");
+        Some(Self {
+            name: text(&metadata["name"])?,
+            namespace: text(&metadata["namespace"])?,
+            uid: text(&metadata["uid"])?,
+            job: label(JOB_UID)?.to_owned(),
+            version: version(pod),
+            instance: number(INSTANCE)?,
+            worker,
+            attempt: number(ATTEMPT)?,
+            node: text(&pod["spec"]["nodeName"]).filter(|node| !node.is_empty()),
+            scheduled: placed.and_then(|placed| moment(&placed["lastTransitionTime"])),
+            leaving: !metadata["deletionTimestamp"].is_null(),
+            held_up: held_up(pod),
+            cut_short: cut_short(pod),
+            state: state(pod),
+        })
+    }
+
+    /// The process that it is, seen at `now`.
+    #[must_use]
+    pub fn facts(&self, now: Timestamp) -> ProcessFacts {
+        ProcessFacts {
+            index: self.worker.unwrap_or(0),
+            attempt: self.attempt,
+            phase: match &self.state {
+                State::Starting(since) => ProcessPhase::Starting { since: *since },
+                State::Pulling => ProcessPhase::Starting { since: now },
+                State::Known(phase) => phase.clone(),
+            },
+        }
+    }
+
+    /// Whether it is still there to be counted as active, or how it ended.
+    #[must_use]
+    pub fn count(&self) -> Count {
+        match &self.state {
+            State::Known(ProcessPhase::Exited { exit, .. }) if exit.is_success() => Count::Succeeded,
+            State::Known(ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => Count::Failed,
+            State::Starting(_) | State::Pulling | State::Known(_) => Count::Active,
+        }
+    }
+
+    /// Takes in that it was told to stop.
+    pub(super) fn stopping(&mut self) {
+        self.leaving = true;
+        if self.count() == Count::Active {
+            self.state = State::Known(ProcessPhase::Stopping);
+        }
+    }
+}
+
+/// What a Kubernetes Pod counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Pending or running.
+    Active,
+    /// Ended with code 0.
+    Succeeded,
+    /// Ended otherwise.
+    Failed,
+}
+
+/// The `resourceVersion` of an object; 0 if it has none.
+pub(super) fn version(object: &Value) -> u64 {
+    let text = object["metadata"]["resourceVersion"].as_str();
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn moment(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse::<Time>().ok().map(|time| time.0)
+}
+
+fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)
+}
+
+fn is_true(pod: &Value, kind: &str) -> bool {
+    condition(pod, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+fn created(pod: &Value) -> Timestamp {
+    moment(&pod["metadata"]["creationTimestamp"]).unwrap_or_default()
+}
+
+fn statuses<'a>(pod: &'a Value, of: &str) -> impl Iterator<Item = &'a Value> {
+    pod["status"][of].as_array().into_iter().flatten()
+}
+
+fn state(pod: &Value) -> State {
+    match pod["status"]["phase"].as_str() {
+        // It has ended, whether or not it is being deleted: nothing of it uses the partition any more.
+        Some("Succeeded") => State::Known(ended(pod, Exit::Code(0))),
+        Some("Failed") => State::Known(failed(pod)),
+        _ if !pod["metadata"]["deletionTimestamp"].is_null() => State::Known(ProcessPhase::Stopping),
+        Some("Running") if is_true(pod, "Ready") => {
+            let ready = condition(pod, "Ready").and_then(|ready| moment(&ready["lastTransitionTime"]));
+            State::Known(ProcessPhase::Running {
+                since: ready.unwrap_or_else(|| created(pod)),
+            })
+        }
+        // It has run, and is no longer ready because a container has ended: the rest of it goes on, or is on its way out.
+        Some("Running") if ended_ones(pod).next().is_some() => State::Known(ProcessPhase::Running {
+            since: ended_ones(pod)
+                .filter_map(|end| moment(&end["startedAt"]))
+                .min()
+                .unwrap_or_else(|| created(pod)),
+        }),
+        // A node that is not heard from may run it all the same.
+        Some("Unknown") => State::Known(ProcessPhase::Running { since: created(pod) }),
+        _ if is_pulling(pod) => State::Pulling,
+        _ => State::Starting(created(pod)),
+    }
+}
+
+/// How those of its containers ended that have.
+fn ended_ones(pod: &Value) -> impl Iterator<Item = &Value> {
+    let all = statuses(pod, "containerStatuses").map(|status| &status["state"]["terminated"]);
+    all.filter(|end| !end.is_null())
+}
+
+/// Whether its sandbox stands and its containers are being created, without an error: what takes time then is the images.
+fn is_pulling(pod: &Value) -> bool {
+    let creating = |status: &Value| {
+        matches!(
+            status["state"]["waiting"]["reason"].as_str(),
+            Some("ContainerCreating" | "PodInitializing")
+        )
+    };
+    is_true(pod, "PodReadyToStartContainers") && statuses(pod, "containerStatuses").any(creating)
+}
+
+fn held_up(pod: &Value) -> Option<String> {
+    let unplaced = condition(pod, "PodScheduled").filter(|placed| placed["status"] == "False");
+    let waiting = statuses(pod, "initContainerStatuses")
+        .chain(statuses(pod, "containerStatuses"))
+        .map(|status| &status["state"]["waiting"])
+        .find(|waiting| {
+            let plain = ["ContainerCreating", "PodInitializing"];
+            waiting["reason"]
+                .as_str()
+                .is_some_and(|reason| !plain.contains(&reason))
+        });
+    let why = unplaced.or(waiting)?;
+    let words = [why["reason"].as_str(), why["message"].as_str()];
+    let words: Vec<&str> = words
+        .into_iter()
+        .flatten()
+        .filter(|words| !words.is_empty())
+        .collect();
+    let whole = words.join(": ");
+    (!whole.is_empty()).then(|| whole.chars().take(WORDS).collect())
+}
+
+/// A Pod that Kubernetes calls failed: by the exit codes of its containers, or without one.
+fn failed(pod: &Value) -> ProcessPhase {
+    let status = &pod["status"];
+    // What the kubelet or a controller ended, its containers did not end by themselves.
+    let reason = status["reason"].as_str().unwrap_or_default();
+    let ends = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
+    let bad = ends
+        .map(|status| &status["state"]["terminated"])
+        .filter(|end| end["exitCode"].as_i64().is_some_and(|code| code != 0))
+        .min_by_key(|end| moment(&end["finishedAt"]));
+    match bad {
+        Some(end) if reason.is_empty() => exited(pod, end),
+        _ => ProcessPhase::Lost {
+            at: finished(pod),
+            cause: lost(pod, reason, bad),
+        },
+    }
+}
+
+/// The end of a Pod that did not end before somebody deleted it.
+fn cut_short(pod: &Value) -> Option<ProcessPhase> {
+    let metadata = &pod["metadata"];
+    // Kubernetes writes by when it is to be gone, not when that was asked for.
+    let gone_by = moment(&metadata["deletionTimestamp"])?;
+    let grace = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+    let asked = Timestamp::from_millis(gone_by.as_millis().saturating_sub(grace.saturating_mul(1000)));
+    if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let ends = ended_ones(pod).filter_map(|end| moment(&end["finishedAt"]));
+    let at = ends.max().unwrap_or(asked);
+    let disrupted = condition(pod, "DisruptionTarget").filter(|target| target["status"] == "True");
+    let why = disrupted.and_then(|target| target["reason"].as_str());
+    // At last the kubelet asks again, without grace: what had ended before anybody asked is gone at once instead.
+    (grace == 0 || at >= asked).then(|| ProcessPhase::Lost {
+        at,
+        cause: why.unwrap_or("deleted while it ran").to_owned(),
+    })
+}
+
+/// Why a Pod ended that did not end by itself.
+fn lost(pod: &Value, reason: &str, end: Option<&Value>) -> String {
+    let said = pod["status"]["message"].as_str().unwrap_or_default();
+    let disrupted = condition(pod, "DisruptionTarget").filter(|target| target["status"] == "True");
+    let why = disrupted.and_then(|target| target["reason"].as_str());
+    let reason = match (reason, why) {
+        ("", Some(why)) => why,
+        ("", None) => end
+            .and_then(|end| end["reason"].as_str())
+            .unwrap_or("ended without an exit code"),
+        (reason, _) => reason,
+    };
+    let whole = if said.is_empty() {
+        reason.to_owned()
+    } else {
+        format!("{reason}: {said}")
+    };
+    whole.chars().take(WORDS).collect()
+}
+
+fn exited(pod: &Value, end: &Value) -> ProcessPhase {
+    let code = end["exitCode"]
+        .as_i64()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(u8::MAX);
+    let signal = end["signal"]
+        .as_i64()
+        .and_then(|signal| u8::try_from(signal).ok());
+    let exit = match (signal, code) {
+        (Some(signal), _) if signal > 0 => Exit::Signal(signal),
+        // The runtime, as a shell, adds 128 to the number of the signal that ended a container.
+        (_, 129..=192) => Exit::Signal(code - 128),
+        (_, code) => Exit::Code(code),
+    };
+    let words = end["reason"].as_str().unwrap_or_default();
+    ProcessPhase::Exited {
+        exit,
+        at: moment(&end["finishedAt"]).unwrap_or_else(|| finished(pod)),
+        last_lines: tail(end["message"].as_str().unwrap_or_default()),
+        cause: if words == "Error" {
+            String::new()
+        } else {
+            words.to_owned()
+        },
+    }
+}
+
+fn ended(pod: &Value, exit: Exit) -> ProcessPhase {
+    ProcessPhase::Exited {
+        exit,
+        at: finished(pod),
+        last_lines: String::new(),
+        cause: String::new(),
+    }
+}
+
+/// When the last of its containers ended.
+fn finished(pod: &Value) -> Timestamp {
+    let ends = statuses(pod, "containerStatuses");
+    let last = ends
+        .filter_map(|status| moment(&status["state"]["terminated"]["finishedAt"]))
+        .max();
+    last.unwrap_or_else(|| created(pod))
+}
+
+/// The end of a text.
+fn tail(text: &str) -> String {
+    let from = text.len().saturating_sub(LOG_BYTES);
+    let from = (from..=text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(text.len());
+    text.get(from..).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn phase(status: &Value) -> ProcessPhase {
+        let labels = [
+            (ROLE, "worker"),
+            (JOB_UID, "u"),
+            (INSTANCE, "0"),
+            (WORKER, "0"),
+            (ATTEMPT, "0"),
+        ];
+        let labels: std::collections::BTreeMap<_, _> = labels.into();
+        let pod = json!({
+            "metadata": {
+                "name": "a-worker-0", "namespace": "n", "uid": "p", "labels": labels,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {},
+            "status": status,
+        });
+        let seen = KubePod::read(&pod).expect("it is of a job");
+        seen.facts(Timestamp::default()).phase
+    }
+
+    #[test]
+    fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
+        let ready =
+            |so: &str| json!([{"type": "Ready", "status": so, "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
+        let running = json!({"state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}});
+        let ended = json!({"state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z"}}});
+        let since = |text: &str| ProcessPhase::Running {
+            since: moment(&text.into()).expect("a moment"),
+        };
+        let status = |ready, all: &[&Value]| json!({"phase": "Running", "conditions": ready, "containerStatuses": all});
+        assert_eq!(
+            phase(&status(ready("True"), &[&running])),
+            since("2026-01-01T00:00:03Z")
+        );
+        // Its readiness probe has not succeeded yet.
+        let starting = phase(&status(ready("False"), &[&running]));
+        assert!(matches!(starting, ProcessPhase::Starting { .. }), "{starting:?}");
+        // The kubelet says that it is not ready a moment before it says how it ended.
+        assert_eq!(
+            phase(&status(ready("False"), &[&ended])),
+            since("2026-01-01T00:00:02Z")
+        );
+        // One of two, which never was ready as a whole.
+        let one_of_two = status(ready("False"), &[&running, &ended]);
+        assert_eq!(phase(&one_of_two), since("2026-01-01T00:00:02Z"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What the operator needs of the world, as two traits: the API server, and the proxy. The real ones are in this crate; a
+//! simulator has its own.
+
+use async_trait::async_trait;
+use ipu_core::PartitionId;
+use ipu_proxy_client::{
+    ClientError, DeletePartition, Line, PartitionDocument, ProxyClient, PutPartition, ResetPartition,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long a request for a partition waits for it: controllers that are quick spare the job one status.
+const QUICK: Duration = Duration::from_millis(250);
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// Somebody else was first, or what was changed has changed meanwhile: look again.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// What was to be changed is not there.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// It is refused, and will be until something else changes.
+    #[error("{message}")]
+    Refused {
+        /// A stable code.
+        code: String,
+        /// Why.
+        message: String,
+    },
+    /// There was no answer: it may have been done.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Which part of a job is patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Metadata and spec.
+    Object,
+    /// The status.
+    Status,
+}
+
+/// Something that happened to a job, for its users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEvent {
+    /// Whether it is a warning.
+    pub severity: Severity,
+    /// A stable code in UpperCamelCase.
+    pub reason: String,
+    /// One sentence.
+    pub note: String,
+}
+
+/// How serious an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody may want to do something.
+    Warning,
+}
+
+/// The API server.
+#[async_trait]
+pub trait ApiServer: Send + Sync {
+    /// The Kubernetes Pod of this name, from the API server itself; none if there is none.
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, PortError>;
+    /// Creates a Kubernetes Pod; the object as it is now. [`PortError::Conflict`] if there is one of its name.
+    async fn create_pod(&self, pod: &Value) -> Result<Value, PortError>;
+    /// Deletes the Kubernetes Pod of this name and uid, giving it its time to end; [`PortError::NotFound`] if it is gone.
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError>;
+    /// Applies any other object.
+    async fn apply(&self, object: &Value) -> Result<(), PortError>;
+    /// Patches a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a `resourceVersion`
+    /// that is not the newest.
+    async fn patch_job(
+        &self,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        patch: &Value,
+    ) -> Result<Value, PortError>;
+    /// Tells the users of a job.
+    async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
+}
+
+/// The proxy, or whoever keeps the ledger.
+#[async_trait]
+pub trait Partitions: Send + Sync {
+    /// The partition, if the ledger has it.
+    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError>;
+    /// Asks for a partition: makes it, resets it for a newer attempt, or puts the request into the line.
+    async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError>;
+    /// Has it reset.
+    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError>;
+    /// Gives it back, durably; nothing if it is not there or another's.
+    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError>;
+}
+
+#[async_trait]
+impl Partitions for ProxyClient {
+    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
+        match self.partition(id).await {
+            Ok(document) => Ok(Some(document)),
+            Err(error) if error.code() == Some("NotFound") => Ok(None),
+            Err(error) => Err(port_error(&error)),
+        }
+    }
+
+    async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
+        self.put(id, wanted, Line::Join(QUICK))
+            .await
+            .map_err(|error| port_error(&error))
+    }
+
+    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
+        Self::reset(self, id, how)
+            .await
+            .map_err(|error| port_error(&error))
+    }
+
+    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
+        match self.delete(id, how).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.code(), Some("NotFound" | "NotTheOwner")) => Ok(()),
+            Err(error) => Err(port_error(&error)),
+        }
+    }
+}
+
+fn port_error(error: &ClientError) -> PortError {
+    match error.problem() {
+        Some(problem) if problem.status < 500 && problem.status != 429 => PortError::Refused {
+            code: problem.code.clone(),
+            message: problem.detail.clone(),
+        },
+        _ => PortError::Unavailable(error.to_string()),
+    }
+}

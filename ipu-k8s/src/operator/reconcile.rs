@@ -1,0 +1,340 @@
+//! One pass over one job: observe, parse, plan, check, apply, record. No rule is in here.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{JobPhase, JobStatus, Limits, Plan, Timestamp, Violation, check_plan, plan};
+use serde_json::{Value, json};
+
+use super::apply::Step;
+use super::cache::Cache;
+use super::observe::{Deleted, Seen, instances, missed};
+use super::pods::{KubePod, moment, version};
+use super::port::{ApiServer, Part, Partitions, PortError};
+use super::record::Written;
+use crate::crd::{IpuJob, IpuJobStatus};
+use crate::resources::{Blueprint, Installation};
+
+/// How often one pass may look again after something moved, before others have their turn.
+const LOOKS: u32 = 8;
+/// How soon a job is looked at again that could not be worked on because somebody did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+/// How soon a job is looked at again that was refused something: until somebody changes something, it stays refused.
+const REFUSED_RETRY: Duration = Duration::from_secs(10);
+
+/// When to look at a job again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Only if something is heard of it.
+    WhenTold,
+    /// After this time at the latest.
+    After(Duration),
+}
+
+impl Wake {
+    fn or_earlier(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(another)) => Self::After(one.min(another)),
+            (Self::After(pause), Self::WhenTold) | (Self::WhenTold, Self::After(pause)) => Self::After(pause),
+            (Self::WhenTold, Self::WhenTold) => Self::WhenTold,
+        }
+    }
+}
+
+/// Works on jobs. It remembers nothing that a job does not say itself, but for what it heard and did of late.
+pub struct Operator {
+    pub(super) api: Arc<dyn ApiServer>,
+    pub(super) partitions: Arc<dyn Partitions>,
+    pub(super) cache: Arc<Cache>,
+    installation: Installation,
+    limits: Limits,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("installation", &self.installation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Operator {
+    /// An operator of these; `now` is its clock.
+    pub fn new(
+        api: Arc<dyn ApiServer>,
+        partitions: Arc<dyn Partitions>,
+        cache: Arc<Cache>,
+        installation: Installation,
+        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self {
+            api,
+            partitions,
+            cache,
+            installation,
+            limits: Limits::default().for_stored(),
+            now,
+        }
+    }
+
+    /// One pass over `object`, an IPUJob as it was heard of. An object that is older than what was written here is left
+    /// alone: the newer one is on its way.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`] if it could not be worked on, which its status says, as far as it can be written.
+    pub async fn reconcile(&self, object: &Value) -> Result<Wake, PortError> {
+        let metadata = &object["metadata"];
+        let uid = metadata["uid"].as_str().unwrap_or_default();
+        if self.cache.is_past(uid, version(object)) {
+            return Ok(Wake::WhenTold);
+        }
+        if object["spec"]["managedBy"]
+            .as_str()
+            .is_some_and(|manager| manager != IpuJob::OPERATOR)
+        {
+            return Ok(Wake::WhenTold);
+        }
+        let finalizers = metadata["finalizers"].as_array();
+        let kept = finalizers
+            .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == IpuJob::FINALIZER));
+        match (kept, metadata["deletionTimestamp"].is_null()) {
+            (false, false) => return Ok(Wake::WhenTold),
+            (false, true) => {
+                let object = self.keep(object).await?;
+                return self.work(object).await;
+            }
+            (true, _) => {}
+        }
+        self.work(object.clone()).await
+    }
+
+    /// Puts our finalizer on, if the webhook has not: nothing is held for a job that could vanish.
+    async fn keep(&self, object: &Value) -> Result<Value, PortError> {
+        let metadata = &object["metadata"];
+        let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.push(IpuJob::FINALIZER.into());
+        let patch = json!({"metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "finalizers": finalizers,
+        }});
+        self.patch(object, Part::Object, &patch).await
+    }
+
+    pub(super) async fn patch(&self, object: &Value, part: Part, patch: &Value) -> Result<Value, PortError> {
+        let metadata = &object["metadata"];
+        let text = |name: &str| metadata[name].as_str().unwrap_or_default();
+        let written = self
+            .api
+            .patch_job(text("namespace"), text("name"), part, patch)
+            .await?;
+        self.cache.wrote(text("uid"), version(&written));
+        Ok(written)
+    }
+
+    async fn work(&self, mut object: Value) -> Result<Wake, PortError> {
+        let generation = object["metadata"]["generation"].clone();
+        let (job, faults) = IpuJob::from_value(object.clone());
+        let spec = match job.to_raw().parse(&self.limits) {
+            Ok(parsed) if faults.is_empty() => parsed.spec,
+            Ok(_) => return self.refuse(&object, &faults).await,
+            Err(mut violations) => {
+                violations.extend(faults);
+                return self.refuse(&object, &violations).await;
+            }
+        };
+        let blueprint = Blueprint {
+            job: &job,
+            spec: &spec,
+            installation: &self.installation,
+        };
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let status: IpuJobStatus = read_status(&object);
+            let mut seen = match self.look(&blueprint, &object, &status).await {
+                Ok(seen) => seen,
+                Err(error) => return self.excuse(&object, error).await,
+            };
+            let observation = seen.observation(&spec, status.remembered());
+            let plan = plan(&spec, &observation);
+            if let Some(first) = check_plan(&spec, &observation, &plan).first() {
+                tracing::error!(job = %spec.key(), broken = %first, "a plan breaks a rule of its own and is not applied");
+                return Err(PortError::Refused {
+                    code: "BrokenPlan".to_owned(),
+                    message: format!("the plan breaks a rule of its own: {first}"),
+                });
+            }
+            let mut moved = false;
+            for effect in &plan.effects {
+                match self.apply(effect, &blueprint, &object, &mut seen).await {
+                    Ok(Step::Moved) => moved = true,
+                    Ok(Step::Still) => {}
+                    Ok(Step::Over) => return Ok(Wake::WhenTold),
+                    Err(error) => return self.excuse(&object, error).await,
+                }
+            }
+            // What moved is looked at again before it is told of, unless a verdict is to be recorded first: a record that
+            // is left out is as one that was lost, which plans allow for.
+            let verdict = plan.wake == Some(Duration::ZERO);
+            if moved && !verdict && looks < LOOKS {
+                continue;
+            }
+            let mut latest = Wake::WhenTold;
+            match self.record(&blueprint, &object, &status, &plan, &seen).await {
+                Ok(Written::Now(written)) => object = written,
+                Ok(Written::Before) => {}
+                Ok(Written::Later(pause)) => latest = Wake::After(pause),
+                // Somebody wrote meanwhile, or it is gone: the watch tells.
+                Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Wake::WhenTold),
+                Err(error) => return Err(error),
+            }
+            // A specification that changed meanwhile is for the next pass.
+            let same = object["metadata"]["generation"] == generation;
+            if !(verdict || moved) || looks >= LOOKS || !same {
+                return Ok(wake(&plan, moved || verdict).or_earlier(latest));
+            }
+        }
+    }
+
+    /// Gathers what there is to know.
+    async fn look(
+        &self,
+        blueprint: &Blueprint<'_>,
+        object: &Value,
+        status: &IpuJobStatus,
+    ) -> Result<Seen, PortError> {
+        let spec = blueprint.spec;
+        let key = spec.key();
+        let remembered: JobStatus = status.remembered();
+        let mut pods = self.cache.pods(key.uid.as_str());
+        let uid = key.uid.as_str();
+        let mut missed = missed(spec, &remembered, &pods);
+        missed.extend(self.cache.to_be_asked(uid));
+        for name in &missed {
+            let Some(pod) = self.api.pod(key.namespace.as_str(), name).await? else {
+                continue;
+            };
+            self.cache.answered(&pod);
+            let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
+            if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
+                pods.push(found);
+            }
+        }
+        self.cache.asked(uid);
+        let mut seen = Seen {
+            pods,
+            partitions: std::collections::BTreeMap::new(),
+            submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
+            deleted: if object["metadata"]["deletionTimestamp"].is_null() {
+                Deleted::No
+            } else {
+                Deleted::Yes
+            },
+            told: self.cache.is_told(),
+            now: (self.now)(),
+        };
+        // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, it finds out by asking.
+        let nothing = seen.pods.is_empty() && self.cache.held(key.uid.as_str()).is_empty();
+        if status.phase.is_none() && seen.deleted == Deleted::No && nothing {
+            return Ok(seen);
+        }
+        let held = self.cache.held(key.uid.as_str());
+        for instance in instances(spec, &remembered, &seen.pods, held) {
+            if let Some(document) = self.partitions.see(&spec.partition_id(instance)).await? {
+                seen.partitions.insert(instance, document);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Tells in the status why a job could not be worked on, if it waits.
+    async fn excuse(&self, object: &Value, error: PortError) -> Result<Wake, PortError> {
+        let (code, message, retry) = match &error {
+            PortError::Conflict(_) | PortError::NotFound(_) => return Err(error),
+            PortError::Refused { code, message } => (code.as_str(), message.clone(), REFUSED_RETRY),
+            PortError::Unavailable(message) => ("Unavailable", message.clone(), RETRY),
+        };
+        tracing::warn!(job = %name_of(object), code, %message, "a job could not be worked on");
+        let before = read_status(object);
+        let mut after = before.clone();
+        // A job that runs or has finished waits for nothing.
+        let waits_for = match before.phase {
+            None | Some(JobPhase::Pending | JobPhase::Restarting) => Some("partition not ready yet!"),
+            Some(JobPhase::Terminating) => Some("the job is being deleted;"),
+            Some(_) => None,
+        };
+        if let Some(waits_for) = waits_for {
+            after.last_message = format!("{waits_for} {code}: {message}");
+            after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
+            self.write_status(object, &before, after, (self.now)()).await?;
+        }
+        Ok(Wake::After(retry))
+    }
+
+    /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
+    async fn refuse(&self, object: &Value, violations: &[Violation]) -> Result<Wake, PortError> {
+        let before = read_status(object);
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            return self.give_up(object, &before).await;
+        }
+        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        let mut after = before.clone();
+        after.last_message = format!("the job cannot be run: {}", told.join("; "));
+        after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
+        match self.write_status(object, &before, after, (self.now)()).await? {
+            Written::Now(_) | Written::Before => Ok(Wake::WhenTold),
+            Written::Later(pause) => Ok(Wake::After(pause)),
+        }
+    }
+
+    /// Lets go of a deleted object that cannot be read any more: by what its status says that it held.
+    async fn give_up(&self, object: &Value, status: &IpuJobStatus) -> Result<Wake, PortError> {
+        let metadata = &object["metadata"];
+        let text = |name: &str| metadata[name].as_str().unwrap_or_default();
+        let pods = self.cache.pods(text("uid"));
+        if !pods.is_empty() {
+            for pod in &pods {
+                match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
+                    Ok(()) | Err(PortError::NotFound(_) | PortError::Conflict(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(Wake::After(RETRY));
+        }
+        for id in status
+            .instances
+            .iter()
+            .filter_map(|instance| instance.partition.as_deref())
+        {
+            let Ok(id) = ipu_core::PartitionId::new(id) else {
+                continue;
+            };
+            let mut how = ipu_proxy_client::DeletePartition::default();
+            how.uid = Some(text("uid").to_owned());
+            self.partitions.release(&id, &how).await?;
+        }
+        self.let_go(text("namespace"), text("name"), object).await?;
+        Ok(Wake::WhenTold)
+    }
+}
+
+/// The status of an object; an empty one if it has none or another's.
+pub(super) fn read_status(object: &Value) -> IpuJobStatus {
+    serde_json::from_value(object["status"].clone()).unwrap_or_default()
+}
+
+fn name_of(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+fn wake(plan: &Plan, at_once: bool) -> Wake {
+    match plan.wake {
+        _ if at_once => Wake::After(Duration::from_millis(1)),
+        Some(after) => Wake::After(after),
+        None => Wake::WhenTold,
+    }
+}

@@ -1,0 +1,380 @@
+//! What is recorded of a pass: one patch of the status, if anything has changed, and then an event.
+
+use ipu_core::{JobPhase, Plan, Timestamp};
+use ipu_proxy_client::{HoldState, PartitionDocument};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+use super::observe::Seen;
+use super::pods::{Count, KubePod, version};
+use super::port::{JobEvent, Part, PortError, Severity};
+use super::reconcile::Operator;
+use crate::crd::{
+    AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, WorkersStatus,
+};
+use crate::resources::{Blueprint, selector};
+
+/// How often a status is written of which only the words have changed: with a thousand jobs in the line, each that goes
+/// changes the words of all others.
+const WORDS: Duration = Duration::from_secs(15);
+/// The most characters of a message.
+const MESSAGE: usize = 1024;
+
+/// What became of a status that was to be written.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It was written: the object as it is now.
+    Now(Value),
+    /// It says so already.
+    Before,
+    /// Only words are new, and the last ones were written a moment ago: it is to be written after this time.
+    Later(Duration),
+}
+
+impl Operator {
+    /// Records what a pass came to.
+    pub(super) async fn record(
+        &self,
+        blueprint: &Blueprint<'_>,
+        object: &Value,
+        before: &IpuJobStatus,
+        plan: &Plan,
+        seen: &Seen,
+    ) -> Result<Written, PortError> {
+        let mut after = before.clone();
+        after.remember(&plan.status);
+        after.start_time.get_or_insert(Time(seen.now));
+        after.observed_generation = object["metadata"]["generation"].as_i64();
+        after.selector = Some(selector(blueprint.spec.key().name.as_str()));
+        after.workers_status = count(&seen.pods);
+        report_instances(&mut after, blueprint, plan, seen);
+        after.ipu_partition_created = all_granted(&after, blueprint, seen);
+        report_failure(&mut after, before, blueprint, seen);
+        report_condition(&mut after, blueprint, plan, seen.now);
+        if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
+            after.phase_seconds = Some(phase_seconds(seen));
+        }
+        if let Some(held_up) = held_up(&plan.status.phase, &seen.pods) {
+            after.last_message = format!("{}; {held_up}", after.last_message);
+        }
+        let written = self.write_status(object, before, after.clone(), seen.now).await?;
+        if let (Written::Now(object), Some(event)) = (&written, event(before, &after, plan)) {
+            // Whoever is not told finds it in the status.
+            if let Err(error) = self.api.tell(object, &event).await {
+                tracing::debug!(%error, "an event could not be written");
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes a status, unless nothing has changed, or nothing but words that were written a moment ago.
+    pub(super) async fn write_status(
+        &self,
+        object: &Value,
+        before: &IpuJobStatus,
+        mut after: IpuJobStatus,
+        now: Timestamp,
+    ) -> Result<Written, PortError> {
+        if after.last_message.chars().count() > MESSAGE {
+            after.last_message = after
+                .last_message
+                .chars()
+                .take(MESSAGE - 1)
+                .chain(['…'])
+                .collect();
+        }
+        after.last_reconcile_time = before.last_reconcile_time;
+        if after == *before {
+            return Ok(Written::Before);
+        }
+        let passed = before.last_reconcile_time.map(|last| now.since(last.0));
+        if let Some(passed) = passed.filter(|passed| *passed < WORDS)
+            && without_words(&after) == without_words(before)
+        {
+            return Ok(Written::Later(WORDS - passed));
+        }
+        after.last_reconcile_time = Some(Time(now));
+        let old = serde_json::to_value(before).unwrap_or_default();
+        let new = serde_json::to_value(&after).unwrap_or_default();
+        // Against what is stored, which may have fields that this version does not know: they stay.
+        let changes = merge_patch(&old, &new);
+        let changes = if object["status"].is_null() { new } else { changes };
+        let patch = json!({
+            "metadata": {"resourceVersion": version(object).to_string()},
+            "status": changes,
+        });
+        self.patch(object, Part::Status, &patch).await.map(Written::Now)
+    }
+}
+
+/// The status but for what is said of waiting.
+fn without_words(status: &IpuJobStatus) -> IpuJobStatus {
+    let mut status = status.clone();
+    status.last_message.clear();
+    for instance in &mut status.instances {
+        instance.reason = None;
+    }
+    status
+}
+
+/// The merge patch (RFC 7386) that makes `new` of `old`.
+fn merge_patch(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return new.clone();
+    };
+    let mut patch = Map::new();
+    for (name, value) in new {
+        match old.get(name) {
+            Some(known) if known == value => {}
+            Some(known) => {
+                patch.insert(name.clone(), merge_patch(known, value));
+            }
+            None => {
+                patch.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    for name in old.keys().filter(|name| !new.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+fn count(pods: &[KubePod]) -> WorkersStatus {
+    let of = |what: Count| {
+        let counted = pods
+            .iter()
+            .filter(|pod| pod.worker.is_some() && pod.count() == what)
+            .count();
+        u32::try_from(counted).unwrap_or(u32::MAX)
+    };
+    WorkersStatus::new(of(Count::Active), of(Count::Succeeded), of(Count::Failed))
+}
+
+fn report_instances(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &Plan, seen: &Seen) {
+    for report in &mut after.instances {
+        let index = report.index;
+        let document = seen.partitions.get(&index);
+        report.partition = document
+            .filter(|document| document.state.holds())
+            .map(|document| blueprint.spec.partition_id(document.instance).to_string());
+        let controller = document.and_then(|document| document.controller.as_ref());
+        report.controller = controller.map(|controller| controller.name.to_string());
+        report.node_label = controller.and_then(|controller| controller.node_label.clone());
+        let workers = seen
+            .pods
+            .iter()
+            .filter(|pod| pod.instance == index && pod.worker.is_some());
+        report.workers = workers.map(|pod| pod.name.clone()).collect();
+        let about = |reason: &&ipu_core::Reason| reason.numbers.get("instance") == Some(&u64::from(index));
+        let reason = plan.reasons.iter().find(about).map(ToString::to_string);
+        report.reason = reason.filter(|_| !report.has_ended());
+        if !report.has_ended() {
+            report.state = state_of(report, document).to_owned();
+        }
+    }
+}
+
+fn state_of(report: &InstanceReport, document: Option<&PartitionDocument>) -> &'static str {
+    match document.map(|document| document.state) {
+        Some(HoldState::Active) if report.running_time.is_some() => "Running",
+        Some(HoldState::Active) => "Starting",
+        Some(HoldState::Releasing) => "Releasing",
+        Some(HoldState::Waiting | HoldState::Quarantined) => "Waiting",
+        _ => "Preparing",
+    }
+}
+
+/// Whether every instance has its partition, for its attempt.
+fn all_granted(after: &IpuJobStatus, blueprint: &Blueprint<'_>, seen: &Seen) -> bool {
+    let wanted = blueprint.spec.instances();
+    let granted = |index: u32| {
+        let report = after.instances.iter().find(|report| report.index == index);
+        let document = seen.partitions.get(&index);
+        report.zip(document).is_some_and(|(report, document)| {
+            document.attempt == report.attempt && document.state == HoldState::Active
+        })
+    };
+    wanted > 0 && (0..wanted).all(granted)
+}
+
+/// Says of a failure that is new whose it was and where it ran, while that is known.
+fn report_failure(after: &mut IpuJobStatus, before: &IpuJobStatus, blueprint: &Blueprint<'_>, seen: &Seen) {
+    let Some(failure) = after
+        .first_failure
+        .as_mut()
+        .filter(|failure| failure.name.is_empty())
+    else {
+        return;
+    };
+    let spec = blueprint.spec;
+    failure.name = match (failure.worker, failure.kind.as_str()) {
+        (Some(worker), _) => spec.worker_name(failure.instance, worker),
+        (None, "Launcher") => spec.launcher_name(failure.instance),
+        (None, _) => spec.partition_id(failure.instance).to_string(),
+    };
+    let pod = seen
+        .pods
+        .iter()
+        .find(|pod| pod.name == failure.name && pod.attempt == failure.attempt);
+    failure.node = pod.and_then(|pod| pod.node.clone());
+    let attempt = attempt_of(failure);
+    if before.attempts.last() != Some(&attempt) {
+        after.attempts.push(attempt);
+    }
+    let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MOST_ATTEMPTS);
+    after.attempts.drain(..surplus);
+}
+
+fn attempt_of(failure: &FailureReport) -> AttemptReport {
+    AttemptReport {
+        instance: failure.instance,
+        attempt: failure.attempt,
+        name: failure.name.clone(),
+        reason: failure.reason.clone(),
+        time: failure.time,
+    }
+}
+
+/// One condition for each phase that was reached; the one that the job is in is true (seed 000 §6.6).
+fn report_condition(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &Plan, now: Timestamp) {
+    let kind = format!("{:?}", plan.status.phase);
+    let key = blueprint.spec.key();
+    let why = plan
+        .status
+        .conclusion
+        .as_ref()
+        .map(|why| format!(": {}", why.message));
+    let what = match plan.status.phase {
+        JobPhase::Pending => "is waiting for resources to be ready.".to_owned(),
+        JobPhase::Running => "is running.".to_owned(),
+        JobPhase::Restarting => "is restarting.".to_owned(),
+        JobPhase::Suspended => "is suspended.".to_owned(),
+        JobPhase::Completed => "has completed.".to_owned(),
+        JobPhase::Failed => format!("has failed{}.", why.unwrap_or_default()),
+        JobPhase::Terminating => "is being deleted.".to_owned(),
+        other => format!("is in phase {other:?}."),
+    };
+    let message = format!("IPUJob {}/{} {what}", key.namespace, key.name);
+    let now = Some(Time(now));
+    for condition in &mut after.conditions {
+        if condition.kind != kind && condition.status != "False" {
+            condition.status = "False".to_owned();
+            condition.last_transition_time = now;
+        }
+    }
+    if !after.conditions.iter().any(|condition| condition.kind == kind) {
+        after.conditions.push(Condition {
+            reason: format!("IPUJob{kind}"),
+            kind: kind.clone(),
+            ..Condition::default()
+        });
+    }
+    let current = after
+        .conditions
+        .iter_mut()
+        .find(|condition| condition.kind == kind);
+    if let Some(condition) = current {
+        if condition.status != "True" {
+            condition.status = "True".to_owned();
+            condition.last_transition_time = now;
+        }
+        if condition.message != message {
+            condition.message = message;
+            condition.last_update_time = now;
+        }
+    }
+}
+
+/// How long the job was in each part of its way: each begins where the one before it ended.
+fn phase_seconds(seen: &Seen) -> PhaseSeconds {
+    let documents = || seen.partitions.values();
+    let granted = documents().filter_map(|document| document.held_since).max();
+    let active = documents().map(|document| document.since).max();
+    let placed = seen
+        .pods
+        .iter()
+        .filter(|pod| pod.worker.is_some())
+        .filter_map(|pod| pod.scheduled)
+        .max();
+    let mut from = seen.submitted;
+    let mut until = |end: Option<Timestamp>| {
+        let end = end.unwrap_or(from).max(from).min(seen.now.max(from));
+        let millis = u32::try_from(end.since(from).as_millis()).unwrap_or(u32::MAX);
+        from = end;
+        f64::from(millis) / 1000.0
+    };
+    PhaseSeconds::new(
+        until(granted),
+        until(active),
+        until(placed),
+        until(Some(seen.now)),
+    )
+}
+
+/// What Kubernetes says of the first of the job's processes that does not start.
+fn held_up(phase: &JobPhase, pods: &[KubePod]) -> Option<String> {
+    if !matches!(
+        phase,
+        JobPhase::Pending | JobPhase::Restarting | JobPhase::Running
+    ) {
+        return None;
+    }
+    let (name, why) = pods
+        .iter()
+        .find_map(|pod| Some((&pod.name, pod.held_up.as_ref()?)))?;
+    Some(format!("{name}: {why}"))
+}
+
+/// What the users of the job are told, if it is another phase than before, or waits for another reason.
+fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<JobEvent> {
+    let phase = plan.status.phase;
+    let first = plan.reasons.first();
+    if before.phase == Some(phase) || phase == JobPhase::Pending {
+        // Making and starting things is what a job does; waiting for others is worth a word.
+        let waits = |status: &IpuJobStatus| {
+            let waiting = status
+                .instances
+                .iter()
+                .find(|instance| instance.state == "Waiting")?;
+            let reason = waiting.reason.as_deref()?;
+            Some(reason.split(':').next().unwrap_or_default().to_owned())
+        };
+        let code = waits(after).filter(|code| waits(before).as_ref() != Some(code))?;
+        return Some(JobEvent {
+            severity: Severity::Normal,
+            reason: code,
+            note: after.last_message.clone(),
+        });
+    }
+    let after_success = first.is_some_and(|reason| reason.code == "RestartAfterSuccess");
+    let severity = match phase {
+        JobPhase::Restarting if after_success => Severity::Normal,
+        JobPhase::Failed | JobPhase::Restarting => Severity::Warning,
+        _ => Severity::Normal,
+    };
+    let told = match phase {
+        JobPhase::Failed | JobPhase::Completed => plan.status.conclusion.as_ref(),
+        _ => first,
+    };
+    Some(JobEvent {
+        severity,
+        reason: format!("IPUJob{phase:?}"),
+        note: told.map_or_else(|| after.last_message.clone(), ToString::to_string),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_says_only_what_changes_and_takes_away_what_is_gone() {
+        let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
+        let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": true});
+        assert_eq!(
+            merge_patch(&old, &new),
+            json!({"b": {"c": 4, "d": null}, "e": [1], "f": true})
+        );
+    }
+}

@@ -1,0 +1,363 @@
+//! The loop: watches that tell of jobs, Kubernetes Pods and partitions, and who works on what is told.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::{StreamExt as _, TryStreamExt as _};
+use ipu_core::PartitionId;
+use ipu_proxy_client::{OwnerDocument, PartitionDocument, ProxyClient, Told};
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+use kube::core::ApiResource;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, applier};
+use serde_json::Value;
+
+use super::cache::Cache;
+use super::kubernetes::{jobs, pods};
+use super::port::PortError;
+use super::reconcile::{Operator, Wake};
+use crate::crd::IpuJob;
+use crate::resources::ROLE;
+
+/// How many jobs are worked on at the same time: enough to hide the latency of API server and proxy, few enough for both.
+const AT_ONCE: u16 = 48;
+/// The pause after the first failure of a job; it doubles up to [`PAUSE_MAX`].
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+/// The longest pause after failures.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause before the proxy's events are asked for again after an error that its client could not mend.
+const PROXY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the loop is told besides the operator.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// Only jobs of this namespace; all if none.
+    pub namespace: Option<String>,
+    /// Hears when a pass over a job begins and ends: for probes and metrics.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            observer: Arc::new(Nobody),
+        }
+    }
+}
+
+impl Debug for RunOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunOptions")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Hears what the loop does.
+pub trait Observer: Send + Sync {
+    /// All jobs and their Kubernetes Pods are known: work begins.
+    fn ready(&self) {}
+    /// A pass over a job begins.
+    fn began(&self, job: &str) {
+        let _ = job;
+    }
+    /// It ended.
+    fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
+        let _ = (job, outcome);
+    }
+    /// A job is as this object says.
+    fn heard(&self, job: &Value) {
+        let _ = job;
+    }
+    /// A job is gone.
+    fn gone(&self, job: &Value) {
+        let _ = job;
+    }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {}
+
+type JobRef = ObjectRef<DynamicObject>;
+
+/// What everybody in the loop shares.
+struct Shared {
+    operator: Operator,
+    cache: Arc<Cache>,
+    observer: Arc<dyn Observer>,
+    /// Jobs by their uid, because that is what Kubernetes Pods name.
+    names: Mutex<HashMap<String, JobRef>>,
+    /// Failures in a row, by job.
+    failures: Mutex<HashMap<String, u32>>,
+}
+
+/// Works on jobs until `stop`; then ends what is under way and returns.
+///
+/// Watches IPUJobs, their Kubernetes Pods, and the proxy's events. A job that nothing is told of is looked at again when its
+/// plan says so. The caller sees to it that few do this at the same time.
+pub async fn run(
+    client: Client,
+    operator: Operator,
+    cache: Arc<Cache>,
+    proxy: ProxyClient,
+    options: RunOptions,
+    stop: impl Future<Output = ()> + Send + 'static,
+) {
+    let shared = Arc::new(Shared {
+        operator,
+        cache,
+        observer: Arc::clone(&options.observer),
+        names: Mutex::default(),
+        failures: Mutex::default(),
+    });
+    let (told, queue) = unbounded::<JobRef>();
+    let api = |resource: &ApiResource| -> Api<DynamicObject> {
+        match &options.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+            None => Api::all_with(client.clone(), resource),
+        }
+    };
+    // Kubernetes Pods first: a job is not worked on before they are known.
+    let (known, until_known) = tokio::sync::oneshot::channel();
+    let of_pods = hear_pods(api(&pods()), Arc::clone(&shared), told.clone(), known);
+    let of_partitions = hear_partitions(proxy, Arc::clone(&shared.cache), told.clone());
+    let (store, of_jobs) = hear_jobs(api(&jobs()), Arc::clone(&shared), told);
+    let work = async {
+        if until_known.await.is_err() || store.wait_until_ready().await.is_err() {
+            return;
+        }
+        options.observer.ready();
+        let queue = queue.map(Ok::<_, Infallible>).take_until(stop);
+        let config = kube::runtime::controller::Config::default().concurrency(AT_ONCE);
+        let passes = applier(
+            |job: Arc<DynamicObject>, shared: Arc<Shared>| Box::pin(pass(job, shared)),
+            |job, error: &PortError, shared| after_failure(&job, error, &shared),
+            Arc::clone(&shared),
+            store,
+            queue,
+            config,
+        );
+        passes.for_each(|_| async {}).await;
+    };
+    tokio::select! {
+        () = work => {}
+        () = of_pods => {}
+        () = of_partitions => {}
+        () = of_jobs => {}
+    }
+}
+
+async fn pass(job: Arc<DynamicObject>, shared: Arc<Shared>) -> Result<Action, PortError> {
+    let mut object = serde_json::to_value(&*job).unwrap_or_default();
+    // Objects of a list do not say what they are.
+    object["apiVersion"] = IpuJob::API_VERSION.into();
+    object["kind"] = IpuJob::KIND.into();
+    let name = name_of(&job);
+    shared.observer.began(&name);
+    let outcome = shared.operator.reconcile(&object).await;
+    shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
+    let wake = outcome?;
+    shared
+        .failures
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&name);
+    Ok(match wake {
+        Wake::WhenTold => Action::await_change(),
+        Wake::After(pause) => Action::requeue(pause),
+    })
+}
+
+/// When a job is tried again that could not be worked on.
+fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Action {
+    let name = name_of(job);
+    if matches!(error, PortError::Conflict(_) | PortError::NotFound(_)) {
+        tracing::debug!(job = name, %error, "a job has changed meanwhile");
+        return Action::requeue(PAUSE_FIRST);
+    }
+    let mut failures = shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+    let failures = failures.entry(name.clone()).or_default();
+    *failures = failures.saturating_add(1);
+    let doubled = PAUSE_FIRST.saturating_mul(1_u32.checked_shl((*failures - 1).min(16)).unwrap_or(u32::MAX));
+    tracing::warn!(job = name, %error, failures, "a job could not be worked on");
+    Action::requeue(doubled.min(PAUSE_MAX))
+}
+
+fn name_of(job: &DynamicObject) -> String {
+    let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+    format!("{namespace}/{}", job.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn reference(job: &DynamicObject) -> JobRef {
+    ObjectRef::from_obj_with(job, jobs())
+}
+
+/// What nobody reads and takes most of the room.
+fn strip(object: &mut DynamicObject) {
+    object.metadata.managed_fields = None;
+    if let Some(annotations) = &mut object.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+fn hear_jobs(
+    api: Api<DynamicObject>,
+    shared: Arc<Shared>,
+    told: UnboundedSender<JobRef>,
+) -> (Store<DynamicObject>, impl Future<Output = ()>) {
+    let writer = reflector::store::Writer::<DynamicObject>::new(jobs());
+    let store = writer.as_reader();
+    let stream = watcher::watcher(api, watcher::Config::default())
+        .default_backoff()
+        .modify(strip);
+    let stream = reflector::reflector(writer, stream);
+    let hear = async move {
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Apply(job) | Event::InitApply(job)) => {
+                    remember(&shared, &job);
+                    let _ = told.unbounded_send(reference(&job));
+                }
+                Ok(Event::Delete(job)) => forget(&shared, &job),
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) => tracing::warn!(%error, "the watch of IPUJobs is interrupted"),
+            }
+        }
+    };
+    (store, hear)
+}
+
+fn remember(shared: &Shared, job: &DynamicObject) {
+    if let Some(uid) = &job.metadata.uid {
+        let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.insert(uid.clone(), reference(job));
+    }
+    shared
+        .observer
+        .heard(&serde_json::to_value(job).unwrap_or_default());
+}
+
+fn forget(shared: &Shared, job: &DynamicObject) {
+    if let Some(uid) = &job.metadata.uid {
+        shared
+            .names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(uid);
+        shared.cache.forget(uid);
+    }
+    shared
+        .failures
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&name_of(job));
+    shared
+        .observer
+        .gone(&serde_json::to_value(job).unwrap_or_default());
+}
+
+async fn hear_pods(
+    api: Api<DynamicObject>,
+    shared: Arc<Shared>,
+    told: UnboundedSender<JobRef>,
+    known: tokio::sync::oneshot::Sender<()>,
+) {
+    let mut known = Some(known);
+    let config = watcher::Config::default().labels(ROLE);
+    let stream = watcher::watcher(api, config).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    while let Some(event) = stream.next().await {
+        let value = |pod: &DynamicObject| serde_json::to_value(pod).unwrap_or_default();
+        let changed: Vec<String> = match event {
+            Ok(Event::Init) => {
+                shared.cache.begin();
+                Vec::new()
+            }
+            Ok(Event::InitApply(pod)) => {
+                shared.cache.list(&value(&pod));
+                Vec::new()
+            }
+            Ok(Event::InitDone) => {
+                let changed = shared.cache.end();
+                if let Some(known) = known.take() {
+                    let _ = known.send(());
+                }
+                changed
+            }
+            Ok(Event::Apply(pod)) => shared.cache.heard(&value(&pod)).into_iter().collect(),
+            Ok(Event::Delete(pod)) => shared.cache.gone(&value(&pod)).into_iter().collect(),
+            Err(error) => {
+                tracing::warn!(%error, "the watch of Kubernetes Pods is interrupted");
+                Vec::new()
+            }
+        };
+        let names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
+        for job in changed.iter().filter_map(|uid| names.get(uid)) {
+            let _ = told.unbounded_send(job.clone());
+        }
+    }
+}
+
+/// Hears of partitions for ever: the client opens the stream again when it breaks.
+async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedSender<JobRef>) {
+    let mut events = proxy.events(None);
+    let tell = |owner: &OwnerDocument| {
+        let job = ObjectRef::new_with(&owner.name, jobs()).within(&owner.namespace);
+        let _ = told.unbounded_send(job);
+    };
+    // Whose what was, because of what is gone only the id is told.
+    let mut known: HashMap<PartitionId, (OwnerDocument, u32)> = HashMap::new();
+    loop {
+        match events.try_next().await {
+            Ok(Some(event)) => match event.told {
+                Told::Snapshot(list) => {
+                    let all = list.partitions.into_iter().filter_map(of_a_job);
+                    known = all.collect();
+                    let all = known
+                        .values()
+                        .map(|(owner, instance)| (owner.uid.clone(), *instance));
+                    cache.holds_only(all);
+                    known.values().for_each(|(owner, _)| tell(owner));
+                }
+                Told::Change(change) => match change.partition.and_then(of_a_job) {
+                    Some((id, (owner, instance))) => {
+                        cache.holds(&owner.uid, instance);
+                        tell(&owner);
+                        known.insert(id, (owner, instance));
+                    }
+                    None => {
+                        if let Some((owner, instance)) = known.remove(&change.id) {
+                            cache.holds_no_more(&owner.uid, instance);
+                            tell(&owner);
+                        }
+                    }
+                },
+                _ => {}
+            },
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the proxy's events cannot be heard");
+                cache.hears_nothing();
+                tokio::time::sleep(PROXY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The partition of an instance of an IPUJob.
+fn of_a_job(partition: PartitionDocument) -> Option<(PartitionId, (OwnerDocument, u32))> {
+    let owner = partition.owner.filter(|owner| owner.kind == IpuJob::KIND)?;
+    Some((partition.id, (owner, partition.instance)))
+}

@@ -1,0 +1,234 @@
+//! The Kubernetes objects of a job: pure functions from what was parsed and granted to what is asked of the API server.
+//!
+//! Seed 000 §6.8.1 says which there are: workers; and, for a job with a launcher, a ConfigMap (the script of remote
+//! execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding, and the launcher.
+//!
+//! | of `spec.workers.template` | workers | launcher |
+//! |---|---|---|
+//! | labels and annotations | copied | copied |
+//! | all containers and init containers | copied | the image, environment, mounts, working directory and security context of the first container |
+//! | `resources` | copied | never: a launcher computes nothing, and `rdma/*` is the workers' |
+//! | `volumes` | copied | copied |
+//! | `imagePullSecrets`, `nodeSelector`, `tolerations`, `affinity`, `securityContext`, `priorityClassName`, `priority`, `schedulerName`, `runtimeClassName`, `hostAliases`, `dnsConfig`, `enableServiceLinks`, `terminationGracePeriodSeconds` | copied | copied |
+//! | everything else | copied | not |
+//! | `restartPolicy` | always Never: the operator restarts | the same |
+//! | `terminationMessagePolicy` | FallbackToLogsOnError unless it says otherwise | the same |
+//! | `serviceAccountName` | copied | the job's own |
+
+mod launcher;
+mod names;
+mod shared;
+mod worker;
+
+use std::collections::BTreeMap;
+
+use ipu_core::{JobSpec, PartitionId, Shape};
+use serde_json::{Map, Value, json};
+
+pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER, selector};
+
+use crate::crd::IpuJob;
+
+/// The field manager of everything that the operator writes.
+pub const FIELD_MANAGER: &str = "ipu-operator";
+
+/// What an installation decides for all jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Installation {
+    /// Whether workers and launchers are on their node's network and privileged (`worker.hostNetwork`, seed 000 §6.11).
+    pub network: Network,
+    /// The image that `ipu-launcher` is in.
+    pub launcher_image: String,
+    /// Its `imagePullPolicy`.
+    pub launcher_image_pull_policy: String,
+}
+
+impl Default for Installation {
+    fn default() -> Self {
+        Self {
+            network: Network::Host,
+            launcher_image: "graphcore/ipu-operator-launcher:latest".to_owned(),
+            launcher_image_pull_policy: "IfNotPresent".to_owned(),
+        }
+    }
+}
+
+/// Which network workers and launchers are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Their node's, privileged, with `ClusterFirstWithHostNet`: what reaches an RDMA interface.
+    Host,
+    /// Their own, without privileges.
+    Pod,
+}
+
+/// The partition that a process runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its id.
+    pub partition: PartitionId,
+    /// The variables that lead to it.
+    pub env: BTreeMap<String, String>,
+    /// The label of the nodes that reach it.
+    pub node_label: Option<(String, String)>,
+}
+
+/// Makes the objects of one job.
+#[derive(Clone, Copy, Debug)]
+pub struct Blueprint<'a> {
+    /// The job as it was submitted.
+    pub job: &'a IpuJob,
+    /// The same, parsed.
+    pub spec: &'a JobSpec,
+    /// What the installation decides.
+    pub installation: &'a Installation,
+}
+
+impl Blueprint<'_> {
+    /// Everything but workers and launchers that a job with a launcher needs, to be applied in this order.
+    #[must_use]
+    pub fn shared(&self) -> Vec<Value> {
+        match self.spec.shape() {
+            Shape::Workers => Vec::new(),
+            _ => self.shared_objects(),
+        }
+    }
+
+    fn network(&self) -> Network {
+        if self.job.declines_host_network() {
+            Network::Pod
+        } else {
+            self.installation.network
+        }
+    }
+
+    /// The metadata of an object of the job.
+    fn metadata(&self, name: &str, labels: Map<String, Value>) -> Value {
+        let key = self.spec.key();
+        json!({
+            "name": name,
+            "namespace": key.namespace.as_str(),
+            "labels": labels,
+            "ownerReferences": [{
+                "apiVersion": IpuJob::API_VERSION,
+                "kind": IpuJob::KIND,
+                "name": key.name.as_str(),
+                "uid": key.uid.as_str(),
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        })
+    }
+
+    /// The labels of every object of the job.
+    fn labels(&self) -> Map<String, Value> {
+        let key = self.spec.key();
+        Map::from_iter([
+            (JOB_NAME.to_owned(), key.name.as_str().into()),
+            (JOB_UID.to_owned(), key.uid.as_str().into()),
+        ])
+    }
+
+    /// The Pod template, which may lack anything.
+    fn template(&self) -> &Value {
+        let workers = self.job.spec.workers.as_ref();
+        workers
+            .and_then(|workers| workers.template.as_ref())
+            .map_or(&Value::Null, |template| &template.0)
+    }
+
+    /// Metadata of a Kubernetes Pod: the template's labels and annotations, and ours over them.
+    fn pod_metadata(
+        &self,
+        name: &str,
+        role: Role,
+        instance: u32,
+        worker: Option<u32>,
+        attempt: u32,
+    ) -> Value {
+        let template = &self.template()["metadata"];
+        let mut labels = object(&template["labels"]);
+        labels.extend(self.labels());
+        labels.insert(ROLE.to_owned(), role.label().into());
+        labels.insert(INSTANCE.to_owned(), instance.to_string().into());
+        labels.insert(ATTEMPT.to_owned(), attempt.to_string().into());
+        if let Some(worker) = worker {
+            labels.insert(WORKER.to_owned(), worker.to_string().into());
+        }
+        let mut metadata = self.metadata(name, labels);
+        if let Value::Object(annotations) = &template["annotations"] {
+            metadata["annotations"] = Value::Object(annotations.clone());
+        }
+        metadata
+    }
+
+    /// What a Kubernetes Pod of the job has, whatever it is for: the network, the nodes, no restarts.
+    fn finish(&self, spec: &mut Map<String, Value>, place: &Place) {
+        spec.insert("restartPolicy".to_owned(), "Never".into());
+        if let Some((key, value)) = &place.node_label {
+            let mut nodes = object(spec.get("nodeSelector").unwrap_or(&Value::Null));
+            nodes.insert(key.clone(), value.as_str().into());
+            spec.insert("nodeSelector".to_owned(), Value::Object(nodes));
+        }
+        if self.network() == Network::Host {
+            spec.insert("hostNetwork".to_owned(), true.into());
+            spec.insert("dnsPolicy".to_owned(), "ClusterFirstWithHostNet".into());
+        }
+        for container in containers(spec) {
+            container
+                .entry("terminationMessagePolicy")
+                .or_insert_with(|| "FallbackToLogsOnError".into());
+            if self.network() == Network::Host {
+                let mut security = object(container.get("securityContext").unwrap_or(&Value::Null));
+                security.insert("privileged".to_owned(), true.into());
+                // The API server refuses a privileged container that may not gain privileges.
+                security.remove("allowPrivilegeEscalation");
+                container.insert("securityContext".to_owned(), Value::Object(security));
+            }
+        }
+    }
+}
+
+/// The containers of a Pod's spec that are objects.
+fn containers(spec: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let list = spec.get_mut("containers").and_then(Value::as_array_mut);
+    list.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// The object that `value` is, or an empty one.
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// Puts variables into a container, at the front, so that the user's may refer to them. What leads to the partition is ours
+/// alone, whether or not the container gets it; anything else the user may say otherwise.
+fn set_env(container: &mut Map<String, Value>, ours: &BTreeMap<String, String>) {
+    let theirs = container
+        .get("env")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let ours_first = ours
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}));
+    let kept = theirs
+        .into_iter()
+        .filter(|var| !is_fixed(var["name"].as_str().unwrap_or_default()));
+    let kept: Vec<Value> = kept.collect();
+    let overridden = |name: &Value| kept.iter().any(|var| var["name"] == *name);
+    let mut env: Vec<Value> = ours_first.filter(|var| !overridden(&var["name"])).collect();
+    env.extend(kept);
+    container.insert("env".to_owned(), Value::Array(env));
+}
+
+/// Whether a variable leads to the partition: a stale value would lead a job to another one's IPUs.
+fn is_fixed(name: &str) -> bool {
+    matches!(
+        name,
+        "IPUOF_VIPU_API_HOST"
+            | "IPUOF_VIPU_API_PORT"
+            | "IPUOF_VIPU_API_PARTITION_ID"
+            | "IPUOF_VIPU_API_GCD_ID"
+    )
+}

@@ -1,0 +1,57 @@
+//! Workers: `<job>-worker-<n>` (seed 000 §6.6).
+
+use std::collections::BTreeMap;
+
+use ipu_core::Shape;
+use serde_json::{Value, json};
+
+use super::{Blueprint, Place, Role, containers, object, set_env};
+use crate::resources::shared::{CONFIG_MOUNT, CONFIG_VOLUME};
+
+/// What a worker does that only serves a launcher: it sleeps for 365 days (seed 000 §6.8.1), and ends when it is told to.
+const SLEEP: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
+
+impl Blueprint<'_> {
+    /// The Kubernetes Pod of worker `worker` of instance `instance`, for attempt `attempt`.
+    #[must_use]
+    pub fn worker(&self, instance: u32, worker: u32, attempt: u32, place: &Place) -> Value {
+        let name = self.spec.worker_name(instance, worker);
+        let mut spec = object(&self.template()["spec"]);
+        let serves = !matches!(self.spec.shape(), Shape::Workers);
+        let mut env: BTreeMap<String, String> = place.env.clone();
+        env.insert("IPUOF_VIPU_API_GCD_ID".to_owned(), worker.to_string());
+        for container in containers(&mut spec) {
+            set_env(container, &env);
+        }
+        if let Some(first) = containers(&mut spec).next().filter(|_| serves) {
+            if first.get("command").is_none_or(|command| command == &json!([])) {
+                first.insert("command".to_owned(), json!(["/bin/sh", "-c", SLEEP]));
+                first.remove("args");
+            }
+            // Open MPI looks for the program of remote execution on every host.
+            let mut mounts = first
+                .get("volumeMounts")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            mounts.push(json!({"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT, "readOnly": true}));
+            first.insert("volumeMounts".to_owned(), Value::Array(mounts));
+        }
+        if serves {
+            let mut volumes = spec
+                .get("volumes")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            volumes.push(self.config_volume(instance));
+            spec.insert("volumes".to_owned(), Value::Array(volumes));
+        }
+        self.finish(&mut spec, place);
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self.pod_metadata(&name, Role::Worker, instance, Some(worker), attempt),
+            "spec": spec,
+        })
+    }
+}

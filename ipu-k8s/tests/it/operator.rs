@@ -1,0 +1,6 @@
+//! The operator without a cluster: one pass at a time, and thousands of them in a simulated one.
+
+mod passes;
+mod port;
+mod simulation;
+mod world;

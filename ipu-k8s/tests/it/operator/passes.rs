@@ -1,0 +1,346 @@
+//! Single passes: what the operator asks of the world for a job.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ipu_core::Timestamp;
+use ipu_k8s::crd::Time;
+use ipu_k8s::operator::{Operator, Wake};
+use ipu_k8s::resources::Installation;
+use serde_json::{Value, json};
+
+use super::world::{Operators, World};
+
+/// Runs `future`, which waits for nobody but its turn.
+fn finish<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+    }
+}
+
+struct Setting {
+    world: World,
+    operator: Operator,
+}
+
+impl Setting {
+    fn new() -> Self {
+        // A seed of a world without trouble.
+        let world = World::new(0, Operators::One);
+        world.state().trouble = 0;
+        let port = world.port();
+        let cache = world.restart(0);
+        let operator = Operator::new(port.clone(), port, cache, Installation::default(), world.clock());
+        Self { world, operator }
+    }
+
+    fn pass(&self, name: &str) -> Value {
+        let job = self.world.state().jobs[name].clone();
+        let _ = finish(self.operator.reconcile(&job));
+        self.world.state().jobs.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Passes and what happens by itself, until `done` or too long.
+    fn until(&self, name: &str, done: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..1000 {
+            let job = self.pass(name);
+            if done(&job) {
+                return job;
+            }
+            self.world.step();
+        }
+        panic!("it never came: {}", self.world.state().jobs[name]);
+    }
+}
+
+fn sample() -> Value {
+    json!({
+        "jobInstances": 1, "ipusPerJobInstance": "1",
+        "launcher": {"command": ["mpirun", "train"], "env": [{"name": "A", "value": "launcher"}]},
+        "workers": {"replicas": 1, "template": {
+            "metadata": {"labels": {"app": "resnet"}},
+            "spec": {
+                "volumes": [{"name": "data", "emptyDir": {}}], "terminationGracePeriodSeconds": 300,
+                "containers": [{
+                    "name": "resnet", "image": "resnet:latest",
+                    "env": [{"name": "A", "value": "worker"}, {"name": "IPUOF_VIPU_API_PARTITION_ID", "value": "stale"}],
+                    "resources": {"limits": {"rdma/hca": "1"}},
+                    "volumeMounts": [{"name": "data", "mountPath": "/mnt"}],
+                }],
+            },
+        }},
+    })
+}
+
+fn env<'a>(pod: &'a Value, name: &str) -> Vec<&'a str> {
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    env.iter()
+        .filter(|var| var["name"] == name)
+        .filter_map(|var| var["value"].as_str())
+        .collect()
+}
+
+#[test]
+fn a_job_is_kept_before_anything_is_held_for_it() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let job = setting.pass("a");
+    assert_eq!(
+        job["metadata"]["finalizers"],
+        json!(["ipu.finalizers.graphcore.ai"])
+    );
+}
+
+#[test]
+fn workers_and_launcher_are_as_documented() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
+    let pods = setting.world.state().pods.clone();
+    let (worker, launcher) = (&pods["a-worker-0"], &pods["a-launcher"]);
+    for pod in [worker, launcher] {
+        assert_eq!(pod["spec"]["hostNetwork"], true);
+        assert_eq!(pod["spec"]["dnsPolicy"], "ClusterFirstWithHostNet");
+        assert_eq!(pod["spec"]["restartPolicy"], "Never");
+        assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 300);
+        assert_eq!(pod["spec"]["nodeSelector"], json!({"ctrl": "c"}));
+        assert_eq!(pod["metadata"]["labels"]["app"], "resnet");
+        assert_eq!(pod["spec"]["volumes"][0]["name"], "data");
+        let main = &pod["spec"]["containers"][0];
+        assert_eq!(main["securityContext"]["privileged"], true);
+        assert_eq!(main["terminationMessagePolicy"], "FallbackToLogsOnError");
+        assert_eq!(main["image"], "resnet:latest");
+        assert_eq!(main["volumeMounts"][0]["mountPath"], "/mnt");
+        assert_ne!(env(pod, "IPUOF_VIPU_API_PARTITION_ID"), ["stale"]);
+        assert_eq!(env(pod, "IPUOF_VIPU_API_PARTITION_ID").len(), 1);
+    }
+    assert_eq!(env(worker, "A"), ["worker"]);
+    assert_eq!(env(launcher, "A"), ["launcher"]);
+    assert_eq!(
+        launcher["spec"]["containers"][0]["command"],
+        json!(["mpirun", "train"])
+    );
+    assert_eq!(launcher["spec"]["containers"][0]["resources"], Value::Null);
+    assert_eq!(launcher["spec"]["serviceAccountName"], "a-launcher");
+    assert_eq!(
+        env(launcher, "OMPI_MCA_orte_default_hostfile"),
+        ["/etc/mpi/hostfile"]
+    );
+}
+
+#[test]
+fn a_job_that_is_done_says_so_and_keeps_what_its_policy_leaves() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    spec["workers"]["template"]["spec"]["containers"][0]["command"] = json!(["run", "it", "now"]);
+    spec["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 9, "backOffSeconds": 1});
+    setting.world.submit("a", spec);
+    let job = setting.until("a", |job| job["status"]["phase"] == "Completed");
+    let status = &job["status"];
+    assert_eq!(status["launcherStatus"], "Completed");
+    assert_eq!(status["lastMessage"], "All instances done");
+    assert_eq!(status["currentReplicas"], 0);
+    assert_eq!(status["ipusHeld"], 1);
+    let conditions = status["conditions"].as_array().unwrap();
+    let kinds: Vec<&str> = conditions
+        .iter()
+        .filter_map(|condition| condition["type"].as_str())
+        .collect();
+    assert_eq!((kinds[0], *kinds.last().unwrap()), ("Pending", "Completed"));
+    let now: Vec<&Value> = conditions
+        .iter()
+        .filter(|condition| condition["status"] == "True")
+        .collect();
+    assert_eq!(now.len(), 1);
+}
+
+#[test]
+fn the_seconds_of_the_phases_add_up_to_the_time_until_the_job_ran() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    let status = &job["status"];
+    let conditions = status["conditions"].as_array().unwrap();
+    let running = conditions.iter().find(|condition| condition["type"] == "Running");
+    let moment = |value: &Value| serde_json::from_value::<Time>(value.clone()).unwrap().0;
+    let took =
+        moment(&running.unwrap()["lastTransitionTime"]).since(moment(&job["metadata"]["creationTimestamp"]));
+    let parts = ["queue", "partition", "schedule", "start"];
+    let parts = parts.map(|part| status["phaseSeconds"][part].as_f64().unwrap());
+    assert!(parts.iter().all(|seconds| *seconds >= 0.0), "{parts:?}");
+    assert!(took.as_secs_f64() > 0.0);
+    assert!(
+        (parts.iter().sum::<f64>() - took.as_secs_f64()).abs() < 1e-6,
+        "{parts:?} are not {took:?}"
+    );
+}
+
+#[test]
+fn another_managers_jobs_are_left_alone() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec["managedBy"] = "example.com/other".into();
+    setting.world.submit("a", spec);
+    let job = setting.pass("a");
+    assert_eq!(job["metadata"]["finalizers"], Value::Null);
+    assert_eq!(setting.world.state().writes, 0);
+}
+
+#[test]
+fn what_is_no_job_is_told_so_and_can_be_deleted() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec["ipusPerJobInstance"] = "3".into();
+    setting.world.submit("a", spec);
+    let job = setting.pass("a");
+    let message = job["status"]["lastMessage"].as_str().unwrap();
+    assert!(message.contains("spec.ipusPerJobInstance"), "{message}");
+    let writes = setting.world.state().writes;
+    setting.pass("a");
+    assert_eq!(setting.world.state().writes, writes, "it is not told again");
+    setting.world.delete("a");
+    setting.pass("a");
+    assert!(setting.world.state().jobs.is_empty());
+}
+
+#[test]
+fn a_pass_that_finds_nothing_new_writes_nothing() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let writes = setting.world.state().writes;
+    for _ in 0..5 {
+        setting.pass("a");
+    }
+    assert_eq!(setting.world.state().writes, writes);
+}
+
+#[test]
+fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
+    let job = setting.pass("a");
+    setting.world.state().change_pod("a-worker-0", |pod| {
+        pod["status"] = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node has the label"},
+        ]});
+    });
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+    // Something was written a moment ago, so these words have to wait; nothing else will wake the operator.
+    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+        panic!("it is never looked at again");
+    };
+    assert!(pause <= Duration::from_secs(15), "{pause:?}");
+    setting.world.state().now += u64::try_from(pause.as_millis()).unwrap();
+    let message = setting.pass("a")["status"]["lastMessage"].to_string();
+    assert!(
+        message.contains("a-worker-0: Unschedulable: no node has the label"),
+        "{message}"
+    );
+}
+
+/// Somebody deletes a Kubernetes Pod, which ends with code 0 as it is told to.
+fn delete_by_hand(setting: &Setting, name: &str) {
+    let now = setting.world.state().now;
+    let moment = |millis: u64| serde_json::to_value(Time(Timestamp::from_millis(millis))).unwrap();
+    setting.world.state().change_pod(name, |pod| {
+        pod["metadata"]["deletionTimestamp"] = moment(now + 30_000);
+        pod["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        pod["status"]["phase"] = "Succeeded".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"state": {"terminated": {"exitCode": 0, "finishedAt": moment(now + 500)}}}]);
+    });
+    // So the kubelet lets go of it.
+    setting.world.state().change_pod(name, |pod| {
+        pod["metadata"]["deletionTimestamp"] = moment(now + 2_000);
+        pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    });
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+}
+
+/// It is made again, and the job never takes it for done or failed.
+fn comes_back(setting: &Setting, name: &str) {
+    let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+    let before = uid(&setting.world.state().pods[name]);
+    setting.until("a", |job| {
+        let phase = &job["status"]["phase"];
+        assert!(phase == "Running" || phase == "Pending", "{job}");
+        let state = setting.world.state();
+        state.pods.get(name).is_some_and(|pod| uid(pod) != before)
+    });
+}
+
+#[test]
+fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    setting.world.submit("a", spec);
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    delete_by_hand(&setting, "a-worker-0");
+    comes_back(&setting, "a-worker-0");
+}
+
+#[test]
+fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
+    let before_it_runs = || {
+        let setting = Setting::new();
+        setting.world.submit("a", sample());
+        setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
+        setting
+    };
+    let setting = before_it_runs();
+    delete_by_hand(&setting, "a-launcher");
+    comes_back(&setting, "a-launcher");
+
+    // The launcher waits for its workers, which nobody does in this world.
+    let setting = before_it_runs();
+    delete_by_hand(&setting, "a-worker-0");
+    let job = setting.pass("a");
+    assert_eq!(job["status"]["phase"], "Pending", "{job}");
+    assert_eq!(job["status"]["firstFailure"], Value::Null, "{job}");
+}
+
+#[test]
+fn a_launcher_that_is_deleted_by_hand_has_not_succeeded() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    delete_by_hand(&setting, "a-launcher");
+    let job = setting.pass("a");
+    let status = &job["status"];
+    assert_eq!(status["phase"], "Failed", "{status}");
+    assert_eq!(
+        status["firstFailure"]["reason"], "deleted while it ran",
+        "{status}"
+    );
+}
+
+#[test]
+fn a_cache_that_missed_a_running_launcher_does_not_fail_its_job() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let port = setting.world.port();
+    let deaf = Operator::new(
+        port.clone(),
+        port,
+        Arc::default(),
+        Installation::default(),
+        setting.world.clock(),
+    );
+    let job = setting.world.state().jobs["a"].clone();
+    let _ = finish(deaf.reconcile(&job));
+    assert_eq!(setting.world.state().jobs["a"]["status"]["phase"], "Running");
+}

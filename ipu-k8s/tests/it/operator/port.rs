@@ -1,0 +1,263 @@
+//! The way from an operator to its world: calls that are late, unanswered or refused.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use ipu_core::PartitionId;
+use ipu_k8s::operator::{ApiServer, JobEvent, Part, Partitions, PortError};
+use ipu_proxy_client::{DeletePartition, PartitionDocument, PutPartition, ResetPartition};
+use serde_json::{Value, json};
+
+use super::world::{Hold, State, Told, World, time};
+
+/// Lets others go first, once.
+struct Turn(bool);
+
+impl Future for Turn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// The way from an operator to the world. Others have their turn before each call, and before its answer is heard.
+#[derive(Debug)]
+pub(crate) struct Port(pub(super) World);
+
+impl Port {
+    async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+        Turn(false).await;
+        let answer = {
+            let mut state = self.0.state();
+            match state.trouble() {
+                Some(true) => Err(PortError::Unavailable("nobody is there".into())),
+                Some(false) => {
+                    let _ = act(&mut state);
+                    Err(PortError::Unavailable("the answer was lost".into()))
+                }
+                None => act(&mut state),
+            }
+        };
+        Turn(false).await;
+        answer
+    }
+}
+
+#[async_trait]
+impl ApiServer for Port {
+    async fn pod(&self, _: &str, name: &str) -> Result<Option<Value>, PortError> {
+        self.call(|state| Ok(state.pods.get(name).cloned())).await
+    }
+
+    async fn create_pod(&self, pod: &Value) -> Result<Value, PortError> {
+        self.call(|state| {
+            let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+            if state.pods.contains_key(&name) {
+                return Err(PortError::Conflict(format!("{name} exists")));
+            }
+            state.writes += 1;
+            state.version += 1;
+            let mut pod = pod.clone();
+            pod["metadata"]["uid"] = format!("pod-{}", state.version).into();
+            pod["metadata"]["creationTimestamp"] = time(state.now).into();
+            state.pods.insert(name.clone(), pod);
+            state.change_pod(&name, |_| ());
+            Ok(state.pods[&name].clone())
+        })
+        .await
+    }
+
+    async fn delete_pod(&self, _: &str, name: &str, uid: &str) -> Result<(), PortError> {
+        self.call(|state| {
+            let now = time(state.now);
+            match state.pods.get(name) {
+                None => Err(PortError::NotFound(name.into())),
+                Some(pod) if pod["metadata"]["uid"] != uid => Err(PortError::Conflict(name.into())),
+                Some(_) => {
+                    state.writes += 1;
+                    state.change_pod(name, |pod| pod["metadata"]["deletionTimestamp"] = now.into());
+                    Ok(())
+                }
+            }
+        })
+        .await
+    }
+
+    async fn apply(&self, _: &Value) -> Result<(), PortError> {
+        self.call(|state| {
+            state.writes += 1;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn patch_job(&self, _: &str, name: &str, part: Part, patch: &Value) -> Result<Value, PortError> {
+        self.call(|state| {
+            let Some(job) = state.jobs.get(name) else {
+                return Err(PortError::NotFound(name.into()));
+            };
+            if patch["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"] {
+                return Err(PortError::Conflict(name.into()));
+            }
+            let mut changed = job.clone();
+            match part {
+                Part::Object => merge(&mut changed["metadata"], &patch["metadata"]),
+                Part::Status => merge(&mut changed["status"], &patch["status"]),
+            }
+            check_progress(&job["status"], &changed["status"]);
+            state.writes += 1;
+            state.change_job(name, |job| *job = changed.clone());
+            Ok(state.jobs.get(name).cloned().unwrap_or(changed))
+        })
+        .await
+    }
+
+    async fn tell(&self, _: &Value, event: &JobEvent) -> Result<(), PortError> {
+        assert!(
+            !event.note.is_empty() && event.reason.chars().all(char::is_alphanumeric),
+            "{event:?}"
+        );
+        self.call(|_| Ok(())).await
+    }
+}
+
+/// What may never be taken back.
+fn check_progress(before: &Value, after: &Value) {
+    let restarts = |status: &Value| status["restartCount"].as_u64().unwrap_or(0);
+    assert!(
+        restarts(before) <= restarts(after),
+        "restarts are taken back: {before} {after}"
+    );
+    for phase in ["Completed", "Failed"] {
+        let kept = after["phase"] == phase || after["phase"] == "Terminating";
+        assert!(before["phase"] != phase || kept, "{phase} is taken back: {after}");
+    }
+    let index = |value: &Value| value["index"].as_u64();
+    for old in before["instances"].as_array().into_iter().flatten() {
+        let instances = after["instances"].as_array();
+        let new = instances
+            .into_iter()
+            .flatten()
+            .find(|new| index(new) == index(old));
+        if let Some(new) = new {
+            assert!(
+                old["attempt"].as_u64() <= new["attempt"].as_u64(),
+                "an attempt is taken back"
+            );
+        }
+    }
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[async_trait]
+impl Partitions for Port {
+    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
+        self.call(|state| Ok(state.holds.get(id).map(|hold| state.document(id, hold))))
+            .await
+    }
+
+    async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
+        self.call(|state| {
+            let now = state.now;
+            let new = Hold {
+                wanted: wanted.clone(),
+                state: "waiting",
+                since: now,
+                granted: None,
+            };
+            if !state.holds.contains_key(id) {
+                state.holds.insert(id.clone(), new);
+                let told = Told::Hold(wanted.owner.uid.clone(), wanted.instance);
+                state
+                    .ears
+                    .iter_mut()
+                    .for_each(|ear| ear.waiting.push_back(told.clone()));
+            }
+            let hold = state.holds.get_mut(id).unwrap();
+            assert_eq!(hold.wanted.owner, wanted.owner, "ids are of one job each");
+            if wanted.attempt < hold.wanted.attempt {
+                return Err(PortError::Refused {
+                    code: "OldAttempt".into(),
+                    message: "it is old".into(),
+                });
+            }
+            if wanted.attempt > hold.wanted.attempt && hold.state != "releasing" {
+                let at_once = matches!(hold.state, "active" | "failed");
+                hold.wanted = wanted.clone();
+                if at_once {
+                    hold.state = "intent";
+                }
+            }
+            let hold = state.holds[id].clone();
+            state.expect_free(id, Some(hold.wanted.attempt));
+            Ok(state.document(id, &hold))
+        })
+        .await
+    }
+
+    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
+        self.call(|state| {
+            let Some(hold) = state.holds.get_mut(id) else {
+                return Err(PortError::Refused {
+                    code: "NotFound".into(),
+                    message: "it is gone".into(),
+                });
+            };
+            if hold.state == "failed" || hold.state == "active" {
+                hold.state = "intent";
+                hold.wanted.attempt = hold.wanted.attempt.max(how.attempt.unwrap_or(0));
+            }
+            let hold = hold.clone();
+            state.expect_free(id, None);
+            Ok(state.document(id, &hold))
+        })
+        .await
+    }
+
+    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
+        self.call(|state| {
+            state.expect_free(id, None);
+            let now = state.now;
+            let Some(hold) = state.holds.get_mut(id) else {
+                return Ok(());
+            };
+            if Some(&hold.wanted.owner.uid) != how.uid.as_ref()
+                || how.attempt.is_some_and(|attempt| attempt < hold.wanted.attempt)
+            {
+                return Ok(());
+            }
+            if hold.state == "waiting" {
+                state.remove_hold(id);
+            } else {
+                hold.state = "releasing";
+                hold.since = now;
+            }
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,529 @@
+//! A small world for the operator: an API server in memory that is late, forgets to answer and refuses old versions, a
+//! kubelet that runs nothing, and a ledger of one controller. Everything that takes time happens when [`World::step`] says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ipu_core::{PartitionId, Timestamp};
+use ipu_k8s::crd::Time;
+use ipu_k8s::operator::Cache;
+use ipu_proxy_client::{PartitionDocument, PutPartition};
+use serde_json::{Value, json};
+
+use super::port::Port;
+
+/// A small generator of numbers that are as good as random (SplitMix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// What a watch is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Pod(Value),
+    PodGone(Value),
+    Hold(String, u32),
+    HoldGone(String, u32),
+}
+
+/// One operator's way of hearing: what it has not been told yet.
+#[derive(Debug, Default)]
+pub(crate) struct Ear {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) waiting: VecDeque<Told>,
+}
+
+/// A partition in the ledger.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) wanted: PutPartition,
+    pub(crate) state: &'static str,
+    pub(super) since: u64,
+    pub(super) granted: Option<u64>,
+}
+
+/// What is true.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) random: Random,
+    pub(crate) now: u64,
+    pub(crate) version: u64,
+    pub(crate) jobs: BTreeMap<String, Value>,
+    pub(crate) pods: BTreeMap<String, Value>,
+    /// Processes that run, by the uid of their Pod: partition, uid of the job, attempt.
+    pub(crate) running: BTreeMap<String, (String, String, String)>,
+    pub(crate) holds: BTreeMap<PartitionId, Hold>,
+    pub(crate) capacity: u32,
+    pub(crate) ears: Vec<Ear>,
+    pub(crate) writes: u64,
+    pub(crate) faults: u64,
+    /// How often something goes wrong: one call in so many; never if 0.
+    pub(crate) trouble: u64,
+    /// How many operators may work at the same time.
+    pub(crate) operators: Operators,
+}
+
+/// How many operators work at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operators {
+    /// One, which may crash and be followed by another.
+    One,
+    /// Two that know nothing of each other, although leases are to prevent that: a Kubernetes Pod of an earlier attempt may
+    /// come late. It is the same job's, and nobody else's.
+    Two,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct World(pub(crate) Arc<Mutex<State>>);
+
+impl World {
+    pub(crate) fn new(seed: u64, operators: Operators) -> Self {
+        let ears = if operators == Operators::One { 1 } else { 2 };
+        let mut random = Random(seed);
+        let capacity = 2 << random.below(3);
+        let trouble = [0, 6, 12, 40][usize::try_from(random.below(4)).unwrap()];
+        Self(Arc::new(Mutex::new(State {
+            random,
+            now: 1_000_000,
+            version: 1,
+            jobs: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            running: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            capacity,
+            ears: (0..ears).map(|_| Ear::default()).collect(),
+            writes: 0,
+            faults: 0,
+            trouble,
+            operators,
+        })))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+        let world = self.clone();
+        Arc::new(move || Timestamp::from_millis(world.state().now))
+    }
+
+    /// What an operator calls on the API server and the ledger.
+    pub(crate) fn port(&self) -> Arc<Port> {
+        Arc::new(Port(self.clone()))
+    }
+
+    pub(crate) fn submit(&self, name: &str, spec: Value) {
+        let mut state = self.state();
+        state.version += 1;
+        let (version, created) = (state.version, time(state.now));
+        let job = json!({
+            "apiVersion": "graphcore.ai/v1alpha1",
+            "kind": "IPUJob",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": format!("uid-{name}-{version}"), "generation": 1,
+                "creationTimestamp": created, "resourceVersion": version.to_string(),
+            },
+            "spec": spec,
+        });
+        state.jobs.insert(name.to_owned(), job);
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        let mut state = self.state();
+        let now = time(state.now);
+        let Some(job) = state.jobs.get(name) else { return };
+        if !job["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        if job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+            state.jobs.remove(name);
+            return;
+        }
+        state.change_job(name, |job| job["metadata"]["deletionTimestamp"] = now.into());
+    }
+
+    /// Somebody deletes a Kubernetes Pod, or the node that it is on is drained.
+    pub(crate) fn delete_pod(&self) {
+        let mut state = self.state();
+        let many = state.pods.len() as u64;
+        if many == 0 {
+            return;
+        }
+        let which = usize::try_from(state.random.below(many)).unwrap();
+        let Some((name, pod)) = state.pods.iter().nth(which) else {
+            return;
+        };
+        let (name, grace) = (name.clone(), 30_u64);
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if ended {
+            state.remove_pod(&name);
+            return;
+        }
+        let gone_by = time(state.now / 1000 * 1000 + grace * 1000);
+        state.change_pod(&name, |pod| {
+            pod["metadata"]["deletionTimestamp"] = gone_by.into();
+            pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        });
+    }
+
+    /// A new process has taken the operator's place: it knows nothing, and lists everything first.
+    pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
+        let mut state = self.state();
+        let cache = Arc::new(Cache::new());
+        cache.begin();
+        state.pods.values().for_each(|pod| cache.list(pod));
+        let _ = cache.end();
+        let holds = state.holds.values();
+        cache.holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+        state.ears[ear] = Ear {
+            cache: Arc::clone(&cache),
+            waiting: VecDeque::new(),
+        };
+        cache
+    }
+
+    /// Something happens: a watch is told something, a process starts, ends or is gone, a partition gets on.
+    pub(crate) fn step(&self) {
+        let mut state = self.state();
+        state.now += state.random.below(400);
+        match state.random.below(7) {
+            0 | 1 => state.tell(),
+            2 | 3 => state.kubelet(),
+            4 => state.collect(),
+            _ => state.controller(),
+        }
+    }
+
+    /// Everything that can happen by itself does.
+    pub(crate) fn settle(&self) {
+        self.state().now += 30_000;
+        for _ in 0..10 {
+            let mut state = self.state();
+            state.now += 200;
+            for _ in 0..6 {
+                state.tell();
+                state.kubelet();
+                state.controller();
+            }
+            state.collect();
+        }
+    }
+}
+
+pub(super) fn time(millis: u64) -> String {
+    Time(Timestamp::from_millis(millis)).to_string()
+}
+
+impl State {
+    pub(crate) fn change_job(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.version += 1;
+        let version = self.version.to_string();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        change(job);
+        job["metadata"]["resourceVersion"] = version.into();
+        let gone = !job["metadata"]["deletionTimestamp"].is_null()
+            && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        if gone {
+            self.jobs.remove(name);
+        }
+    }
+
+    pub(super) fn change_pod(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.version += 1;
+        let version = self.version.to_string();
+        let Some(pod) = self.pods.get_mut(name) else {
+            return;
+        };
+        change(pod);
+        pod["metadata"]["resourceVersion"] = version.into();
+        let pod = pod.clone();
+        for ear in &mut self.ears {
+            ear.waiting.push_back(Told::Pod(pod.clone()));
+        }
+    }
+
+    fn remove_pod(&mut self, name: &str) {
+        self.version += 1;
+        let Some(mut pod) = self.pods.remove(name) else {
+            return;
+        };
+        pod["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.running.remove(pod["metadata"]["uid"].as_str().unwrap());
+        for ear in &mut self.ears {
+            ear.waiting.push_back(Told::PodGone(pod.clone()));
+        }
+    }
+
+    pub(super) fn remove_hold(&mut self, id: &PartitionId) {
+        let Some(hold) = self.holds.remove(id) else { return };
+        let told = Told::HoldGone(hold.wanted.owner.uid, hold.wanted.instance);
+        self.ears
+            .iter_mut()
+            .for_each(|ear| ear.waiting.push_back(told.clone()));
+    }
+
+    pub(super) fn tell(&mut self) {
+        let ear = usize::try_from(self.random.below(self.ears.len() as u64)).unwrap();
+        let gap = self.trouble != 0 && self.random.one_in(30);
+        let ear = &mut self.ears[ear];
+        if gap {
+            // The watch broke: what it had not told is listed instead.
+            ear.waiting.clear();
+            ear.cache.begin();
+            self.pods.values().for_each(|pod| ear.cache.list(pod));
+            let _ = ear.cache.end();
+            let holds = self.holds.values();
+            ear.cache
+                .holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+            return;
+        }
+        match ear.waiting.pop_front() {
+            Some(Told::Pod(pod)) => drop(ear.cache.heard(&pod)),
+            Some(Told::PodGone(pod)) => drop(ear.cache.gone(&pod)),
+            Some(Told::Hold(job, instance)) => ear.cache.holds(&job, instance),
+            Some(Told::HoldGone(job, instance)) => ear.cache.holds_no_more(&job, instance),
+            None => {}
+        }
+    }
+
+    /// One Kubernetes Pod gets on.
+    fn kubelet(&mut self) {
+        let names: Vec<String> = self.pods.keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = &names[usize::try_from(self.random.below(names.len() as u64)).unwrap()];
+        let pod = self.pods[name].clone();
+        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let now = time(self.now);
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        match pod["status"]["phase"].as_str() {
+            // Most are seen to end before they are gone, with the code that their programs think right.
+            Some("Running") if deleted && self.random.one_in(2) => {
+                self.running.remove(&uid);
+                let code = if self.random.one_in(2) { 0 } else { 143 };
+                self.change_pod(name, |pod| {
+                    pod["status"]["phase"] = if code == 0 { "Succeeded" } else { "Failed" }.into();
+                    pod["status"]["containerStatuses"] =
+                        json!([{"state": {"terminated": {"exitCode": code, "finishedAt": now}}}]);
+                });
+            }
+            Some("Succeeded" | "Failed") if deleted && self.random.one_in(2) => {
+                self.change_pod(name, |pod| {
+                    pod["metadata"]["deletionTimestamp"] = now.into();
+                    pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+                });
+            }
+            _ if deleted => self.remove_pod(name),
+            None => {
+                let env = pod["spec"]["containers"][0]["env"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let of = |wanted: &str| {
+                    let var = env.iter().find(|var| var["name"] == wanted);
+                    var.map(|var| var["value"].as_str().unwrap().to_owned())
+                        .unwrap_or_default()
+                };
+                let label = |name: &str| pod["metadata"]["labels"][name].as_str().unwrap().to_owned();
+                let user = (
+                    of("IPUOF_VIPU_API_PARTITION_ID"),
+                    label("graphcore.ai/ipujob-uid"),
+                    label("graphcore.ai/attempt"),
+                );
+                self.running.insert(uid, user);
+                self.change_pod(name, |pod| {
+                    pod["spec"]["nodeName"] = "node".into();
+                    pod["status"] = json!({"phase": "Running", "conditions": [
+                        {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+                        {"type": "Ready", "status": "True", "lastTransitionTime": now},
+                    ]});
+                });
+            }
+            Some("Running") => {
+                let serves = pod["spec"]["containers"][0]["command"][2]
+                    .as_str()
+                    .is_some_and(|command| command.contains("sleep"));
+                if serves && !(self.trouble != 0 && self.random.one_in(60)) {
+                    return;
+                }
+                let code = if self.random.one_in(4) {
+                    1 + self.random.below(250)
+                } else {
+                    0
+                };
+                self.running.remove(&uid);
+                self.change_pod(name, |pod| {
+                    pod["status"]["phase"] = if code == 0 { "Succeeded" } else { "Failed" }.into();
+                    pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {
+                        "exitCode": code, "reason": "Error", "finishedAt": now, "message": "the end",
+                    }}}]);
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// One partition gets on.
+    fn controller(&mut self) {
+        let used: u32 = self
+            .holds
+            .values()
+            .filter(|hold| hold.state != "waiting")
+            .map(|hold| hold.wanted.size)
+            .sum();
+        let ids: Vec<PartitionId> = self.holds.keys().cloned().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = &ids[usize::try_from(self.random.below(ids.len() as u64)).unwrap()];
+        let breaks = self.trouble != 0 && self.random.one_in(200);
+        let (now, capacity) = (self.now, self.capacity);
+        let Some(hold) = self.holds.get_mut(id) else {
+            return;
+        };
+        match hold.state {
+            "waiting" if used + hold.wanted.size <= capacity => {
+                hold.state = "intent";
+                hold.granted = Some(now);
+            }
+            "intent" => hold.state = "active",
+            "active" if breaks => hold.state = "failed",
+            "releasing" => {
+                self.remove_hold(id);
+                return;
+            }
+            _ => return,
+        }
+        hold.since = now;
+    }
+
+    /// Nothing runs on a partition that is made ready for another attempt, reset or given back.
+    pub(super) fn expect_free(&self, id: &PartitionId, but: Option<u32>) {
+        let but = but.map(|attempt| attempt.to_string());
+        let user = self
+            .running
+            .values()
+            .find(|user| user.0 == id.to_string() && Some(&user.2) != but.as_ref());
+        assert!(
+            user.is_none() || self.operators == Operators::Two,
+            "{id} is taken from under {user:?}"
+        );
+    }
+
+    /// What holds at any moment.
+    pub(crate) fn check(&self) {
+        let held = self.holds.values().filter(|hold| hold.state != "waiting");
+        let held: u32 = held.map(|hold| hold.wanted.size).sum();
+        assert!(held <= self.capacity, "more is held than there is");
+        for (partition, job, attempt) in self.running.values() {
+            let hold = self
+                .holds
+                .iter()
+                .find(|(id, _)| id.to_string() == *partition)
+                .map(|(_, hold)| hold);
+            let Some(hold) = hold.filter(|hold| !matches!(hold.state, "waiting" | "releasing")) else {
+                assert_eq!(
+                    self.operators,
+                    Operators::Two,
+                    "a process of {job} runs on {partition}, which is not held"
+                );
+                continue;
+            };
+            assert_eq!(
+                hold.wanted.owner.uid, *job,
+                "a process runs on the partition of another job"
+            );
+            let same = hold.wanted.attempt.to_string() == *attempt;
+            assert!(
+                same || self.operators == Operators::Two,
+                "{partition} is used by attempt {attempt}: {hold:?}"
+            );
+        }
+    }
+
+    /// Kubernetes takes away what belongs to jobs that are gone.
+    fn collect(&mut self) {
+        let alive: Vec<Value> = self
+            .jobs
+            .values()
+            .map(|job| job["metadata"]["uid"].clone())
+            .collect();
+        let orphans = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| !alive.contains(&pod["metadata"]["ownerReferences"][0]["uid"]));
+        let orphans: Vec<String> = orphans.map(|(name, _)| name.clone()).collect();
+        assert!(
+            orphans.is_empty() || self.operators == Operators::Two,
+            "{orphans:?} outlived their jobs"
+        );
+        for name in orphans {
+            self.remove_pod(&name);
+        }
+        // So does the proxy, of what they held: it asks whether owners are there.
+        let dead = |hold: &Hold| !alive.iter().any(|uid| hold.wanted.owner.uid == *uid);
+        let waiting = self
+            .holds
+            .iter()
+            .filter(|(_, hold)| dead(hold) && hold.state == "waiting");
+        let waiting: Vec<PartitionId> = waiting.map(|(id, _)| id.clone()).collect();
+        for id in waiting {
+            self.remove_hold(&id);
+        }
+        for hold in self.holds.values_mut().filter(|hold| dead(hold)) {
+            hold.state = "releasing";
+        }
+    }
+
+    /// Whether a call goes wrong, and how: refused before anything is done, or without an answer after it.
+    pub(super) fn trouble(&mut self) -> Option<bool> {
+        if self.trouble == 0 || !self.random.one_in(self.trouble) {
+            return None;
+        }
+        self.faults += 1;
+        Some(self.random.one_in(2))
+    }
+
+    pub(super) fn document(&self, id: &PartitionId, hold: &Hold) -> PartitionDocument {
+        let wanted = &hold.wanted;
+        let value = json!({
+            "id": id, "state": hold.state,
+            "owner": wanted.owner, "instance": wanted.instance, "attempt": wanted.attempt,
+            "size": wanted.size, "gcds": 1, "replicas": 1, "reconfigurable": false,
+            "controller": {"name": "c:1", "host": "c", "port": 1, "nodeLabel": "ctrl=c"},
+            "ipus": [], "since": hold.since, "heldSince": hold.granted, "priority": 0, "account": null,
+            "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null, "reason": null, "waiting": null,
+            "errors": if hold.state == "failed" { json!(["it broke"]) } else { json!([]) },
+            "env": if hold.state == "active" {
+                json!({"IPUOF_VIPU_API_HOST": "c", "IPUOF_VIPU_API_PORT": "1", "IPUOF_VIPU_API_PARTITION_ID": id})
+            } else {
+                json!({})
+            },
+        });
+        serde_json::from_value(value).unwrap()
+    }
+}

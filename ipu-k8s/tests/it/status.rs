@@ -1,0 +1,42 @@
+//! The status of an IPUJob forgets nothing that the core wants to be given back.
+
+use ipu_core::JobStatus;
+use ipu_k8s::crd::{IpuJobStatus, Time};
+use ipu_testkit::strategies::statuses;
+use proptest::prelude::*;
+
+fn through_json(status: &IpuJobStatus) -> IpuJobStatus {
+    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn what_is_recorded_in_a_status_is_given_back(first in statuses(), second in statuses()) {
+        let mut status = IpuJobStatus::default();
+        status.remember(&first);
+        prop_assert_eq!(through_json(&status).remembered(), first);
+        status.remember(&second);
+        prop_assert_eq!(through_json(&status).remembered(), second);
+    }
+}
+
+#[test]
+fn an_empty_status_remembers_nothing() {
+    assert_eq!(IpuJobStatus::default().remembered(), JobStatus::default());
+    let read: IpuJobStatus = serde_json::from_str("{}").unwrap();
+    assert_eq!(read, IpuJobStatus::default());
+}
+
+#[test]
+fn moments_are_read_with_and_without_parts_of_seconds() {
+    for (text, written) in [
+        ("2021-03-22T10:10:31Z", "2021-03-22T10:10:31.000Z"),
+        ("2021-03-22T11:10:31.5+01:00", "2021-03-22T10:10:31.500Z"),
+    ] {
+        let time: Time = text.parse().unwrap();
+        assert_eq!(time.to_string(), written);
+    }
+    for bad in ["", "now", "1969-01-01T00:00:00Z", "2021-03-22"] {
+        assert!(bad.parse::<Time>().is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,368 @@
+//! What the API server is answered when it asks whether an IPUJob is admitted.
+
+mod random;
+
+use ipu_core::{IpuCount, Limits};
+use ipu_k8s::crd::{Document, read_manifests};
+use ipu_k8s::webhook::{AdmissionRules, Answer, FINALIZER, MAX_REVIEW_BYTES, ReviewError, mutate, validate};
+use serde_json::{Value, json};
+
+const SEEDS: [&str; 8] = [
+    include_str!("../data/seeds/000-training.yaml"),
+    include_str!("../data/seeds/000-interactive.yaml"),
+    include_str!("../data/seeds/000-inference.yaml"),
+    include_str!("../data/seeds/000-nfs.yaml"),
+    include_str!("../data/seeds/001-training.yaml"),
+    include_str!("../data/seeds/001-interactive.yaml"),
+    include_str!("../data/seeds/001-nfs.yaml"),
+    include_str!("../data/seeds/002-mnist.yaml"),
+];
+
+/// The IPUJobs of the seeds, as the API server has them.
+pub(crate) fn seeds() -> Vec<Value> {
+    let jobs = SEEDS.iter().flat_map(|text| read_manifests(text, &[]).unwrap());
+    jobs.filter_map(|document| match document {
+        Document::IpuJob(manifest) => Some(serde_json::to_value(manifest.job).unwrap()),
+        _ => None,
+    })
+    .collect()
+}
+
+pub(crate) fn review(operation: &str, sub: &str, new: &Value, old: &Value) -> Vec<u8> {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "graphcore.ai", "version": "v1alpha1", "kind": "IPUJob"},
+            "resource": {"group": "graphcore.ai", "version": "v1alpha1", "resource": "ipujobs"},
+            "subResource": sub,
+            "name": "job", "namespace": "default",
+            "operation": operation, "object": new, "oldObject": old,
+            "options": {}, "dryRun": false, "userInfo": {"username": "me"},
+        },
+    });
+    serde_json::to_vec(&review).unwrap()
+}
+
+fn judge(operation: &str, new: &Value, old: &Value) -> Answer {
+    validate(&review(operation, "", new, old), &AdmissionRules::default()).unwrap()
+}
+
+fn created(job: &Value) -> Answer {
+    judge("CREATE", job, &Value::Null)
+}
+
+fn mutated(operation: &str, new: &Value, old: &Value) -> Answer {
+    mutate(&review(operation, "", new, old)).unwrap()
+}
+
+/// `object` with the operations of `answer` applied, all of which are `add`.
+pub(crate) fn patched(object: &Value, answer: &Answer) -> Value {
+    let mut object = object.clone();
+    for operation in answer.patch() {
+        assert_eq!(operation["op"], "add");
+        let (parent, name) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
+        let value = operation["value"].clone();
+        match object.pointer_mut(parent).unwrap() {
+            Value::Array(items) if name == "-" => items.push(value),
+            Value::Object(fields) => drop(fields.insert(name.to_owned(), value)),
+            other => panic!("{operation} into {other}"),
+        }
+    }
+    object
+}
+
+fn job() -> Value {
+    json!({
+        "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
+        "metadata": {"name": "job", "namespace": "default", "uid": "u"},
+        "spec": {
+            "jobInstances": 1, "ipusPerJobInstance": "4",
+            "workers": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+        },
+    })
+}
+
+fn job_with(spec: &Value) -> Value {
+    let mut job = job();
+    for (name, value) in spec.as_object().unwrap() {
+        job["spec"][name] = value.clone();
+    }
+    job
+}
+
+#[test]
+fn every_ipujob_of_the_seeds_is_admitted_and_gets_the_documented_defaults_once() {
+    for seed in seeds() {
+        let answer = mutated("CREATE", &seed, &Value::Null);
+        let stored = patched(&seed, &answer);
+        let spec = &stored["spec"];
+        assert!(spec["cleanPodPolicy"].is_string() && spec["restartPolicy"]["type"].is_string());
+        assert!(
+            spec["restartPolicy"]["backOffLimit"].is_number() && spec["workers"]["replicas"].is_number(),
+            "{stored:#}"
+        );
+        assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
+        let judged = created(&stored);
+        assert!(judged.allowed(), "{}", judged.message());
+        assert_eq!(judged.warnings(), created(&seed).warnings());
+        assert!(mutated("CREATE", &stored, &Value::Null).patch().is_empty());
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_documents() {
+    let stored = patched(&job(), &mutated("CREATE", &job(), &Value::Null));
+    assert_eq!(stored["spec"]["cleanPodPolicy"], "None");
+    assert_eq!(
+        stored["spec"]["restartPolicy"],
+        json!({"type": "Never", "backOffLimit": 3})
+    );
+    assert_eq!(stored["spec"]["workers"]["replicas"], 1);
+    let written = job_with(&json!({"cleanPodPolicy": "All", "restartPolicy": {"type": "Always"}}));
+    let stored = patched(&written, &mutated("CREATE", &written, &Value::Null));
+    assert_eq!(stored["spec"]["cleanPodPolicy"], "All");
+    assert_eq!(
+        stored["spec"]["restartPolicy"],
+        json!({"type": "Always", "backOffLimit": 3})
+    );
+}
+
+#[test]
+fn a_finalizer_of_somebody_else_stays_and_a_job_of_another_manager_gets_none_of_ours() {
+    let mut other = job();
+    other["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/managed"]);
+    let stored = patched(&other, &mutated("CREATE", &other, &Value::Null));
+    assert_eq!(
+        stored["metadata"]["finalizers"],
+        json!(["kueue.x-k8s.io/managed", FINALIZER])
+    );
+    let managed = job_with(&json!({"managedBy": "kueue.x-k8s.io/multikueue"}));
+    let stored = patched(&managed, &mutated("CREATE", &managed, &Value::Null));
+    assert!(stored["metadata"].get("finalizers").is_none());
+    assert_eq!(stored["spec"]["cleanPodPolicy"], "None");
+    let ours = job_with(&json!({"managedBy": "graphcore.ai/ipu-operator"}));
+    let stored = patched(&ours, &mutated("CREATE", &ours, &Value::Null));
+    assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_in_one_answer_with_its_fields() {
+    let bad = job_with(&json!({
+        "ipusPerJobInstance": "3", "cleanPodPolicy": "Some", "jobInstance": 2, "interactive": {"ttl": "soon"},
+    }));
+    let answer = created(&bad);
+    assert!(!answer.allowed());
+    for part in [
+        "breaks 4 rules:\n- ",
+        "spec.ipusPerJobInstance = \"3\": must be a power of two from 1 to 64; use 2 or 4",
+        "spec.cleanPodPolicy = Some: ",
+        "spec.jobInstance = 2: is no field of an IPUJob; did you mean jobInstances?",
+        "spec.interactive.ttl = \"soon\": ",
+    ] {
+        assert!(answer.message().contains(part), "{part}: {}", answer.message());
+    }
+    let review = answer.to_review();
+    let status = &review["response"]["status"];
+    assert_eq!(status["code"], 422);
+    assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn what_is_translated_or_ignored_is_warned_about() {
+    let odd = job_with(&json!({
+        "workerPerJobInstance": "1", "workers": {"strategy": {"type": "Recreate"}, "template": {}},
+    }));
+    let answer = created(&odd);
+    assert!(answer.allowed(), "{}", answer.message());
+    let all = answer.warnings().join("\n");
+    assert!(
+        all.contains("spec.workerPerJobInstance = \"1\": is read as workersPerJobInstance"),
+        "{all}"
+    );
+    assert!(all.contains("spec.workers.strategy"), "{all}");
+    // What was odd before and is not changed was told before.
+    assert!(judge("UPDATE", &odd, &odd).warnings().is_empty());
+}
+
+#[test]
+fn a_name_that_the_api_server_completes_is_judged_with_its_last_characters() {
+    let mut generated = job();
+    generated["metadata"] = json!({"generateName": "train-"});
+    assert!(created(&generated).allowed());
+    generated["metadata"] = json!({"generateName": "x".repeat(55)});
+    let message = created(&generated).message().to_owned();
+    assert!(message.contains("must fit in 63"), "{message}");
+}
+
+#[test]
+fn neither_a_deletion_nor_a_change_of_what_is_being_deleted_is_refused_or_changed() {
+    let bad = job_with(&json!({"ipusPerJobInstance": "3"}));
+    assert!(judge("DELETE", &Value::Null, &bad).allowed());
+    assert!(judge("CONNECT", &Value::Null, &Value::Null).allowed());
+    let mut dying = bad.clone();
+    dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    dying["metadata"]["finalizers"] = json!([FINALIZER]);
+    let mut freed = dying.clone();
+    freed["metadata"]["finalizers"] = json!([]);
+    freed["spec"]["jobInstances"] = json!("many");
+    assert!(judge("UPDATE", &freed, &dying).allowed());
+    assert!(mutated("UPDATE", &freed, &dying).patch().is_empty());
+}
+
+#[test]
+fn a_finalizer_that_is_taken_away_stays_away() {
+    let mut held = job_with(&json!({"ipusPerJobInstance": "3"}));
+    held["metadata"]["finalizers"] = json!([FINALIZER]);
+    let mut freed = held.clone();
+    freed["metadata"]["finalizers"] = json!([]);
+    assert!(judge("UPDATE", &freed, &held).allowed());
+    assert!(mutated("UPDATE", &freed, &held).patch().is_empty());
+}
+
+#[test]
+fn an_update_is_not_refused_for_a_limit_that_the_stored_object_exceeds() {
+    let large = job_with(&json!({"ipusPerJobInstance": "128"}));
+    assert!(!created(&large).allowed());
+    let mut scaled = large.clone();
+    scaled["spec"]["jobInstances"] = json!(2);
+    let answer = judge("UPDATE", &scaled, &large);
+    assert!(answer.allowed(), "{}", answer.message());
+    assert!(
+        answer.warnings()[0].contains("spec.ipusPerJobInstance = \"128\""),
+        "{:?}",
+        answer.warnings()
+    );
+    // Another rule that it breaks only now is still one.
+    scaled["spec"]["cleanPodPolicy"] = json!("Some");
+    let message = judge("UPDATE", &scaled, &large).message().to_owned();
+    assert!(
+        message.contains("breaks a rule:") && message.contains("cleanPodPolicy"),
+        "{message}"
+    );
+    // And so is the same limit, exceeded by more.
+    let larger = job_with(&json!({"ipusPerJobInstance": "256"}));
+    assert!(!judge("UPDATE", &larger, &large).allowed());
+}
+
+#[test]
+fn an_update_is_not_refused_for_what_was_wrong_with_the_stored_object_already() {
+    let stored = job_with(&json!({"cleanPodPolicy": "Some", "unheard": 1}));
+    let mut scaled = stored.clone();
+    scaled["spec"]["jobInstances"] = json!(2);
+    let answer = judge("UPDATE", &scaled, &stored);
+    assert!(answer.allowed(), "{}", answer.message());
+    assert_eq!(answer.warnings().len(), 2, "{:?}", answer.warnings());
+    let mut labelled = stored.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    assert!(judge("UPDATE", &labelled, &stored).allowed());
+    assert!(mutated("UPDATE", &labelled, &stored).patch().is_empty());
+}
+
+#[test]
+fn scaling_is_held_to_the_cap_of_the_installation_and_to_nothing_else() {
+    let rules = AdmissionRules::default().with_max_instances(8);
+    let scale = |replicas: i64| {
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "job", "namespace": "default"}, "spec": {"replicas": replicas},
+        })
+    };
+    let asked = |new: i64, old: i64| {
+        let review = review("UPDATE", "scale", &scale(new), &scale(old));
+        assert!(mutate(&review).unwrap().patch().is_empty());
+        validate(&review, &rules).unwrap()
+    };
+    assert!(asked(8, 1).allowed() && asked(0, 1).allowed() && asked(11, 12).allowed());
+    let refused = asked(9, 1);
+    assert!(
+        refused
+            .message()
+            .contains("spec.replicas = 9: at most 8 instances of a job are allowed here"),
+        "{}",
+        refused.message()
+    );
+    assert!(!asked(13, 12).allowed());
+    let nine = job_with(&json!({"jobInstances": 9}));
+    let answer = validate(&review("CREATE", "", &nine, &Value::Null), &rules).unwrap();
+    assert!(answer.message().contains("spec.jobInstances = 9: at most 8"));
+}
+
+#[test]
+fn the_cap_of_the_installation_on_ipus_is_held() {
+    let limits = Limits::default().with_max_ipus("16".parse::<IpuCount>().unwrap());
+    let rules = AdmissionRules::new(limits);
+    let large = review(
+        "CREATE",
+        "",
+        &job_with(&json!({"ipusPerJobInstance": 32})),
+        &Value::Null,
+    );
+    let answer = validate(&large, &rules).unwrap();
+    assert!(
+        answer.message().contains("use at most 16"),
+        "{}",
+        answer.message()
+    );
+}
+
+#[test]
+fn the_status_and_other_resources_are_let_through() {
+    let bad = json!({"spec": 1});
+    let status = review("UPDATE", "status", &bad, &bad);
+    assert!(validate(&status, &AdmissionRules::default()).unwrap().allowed());
+    let stranger = String::from_utf8(review("CREATE", "", &bad, &Value::Null)).unwrap();
+    let stranger = stranger.replace("ipujobs", "pods");
+    let answer = validate(stranger.as_bytes(), &AdmissionRules::default()).unwrap();
+    assert!(answer.allowed() && answer.warnings()[0].contains("pods.graphcore.ai"));
+    assert!(mutate(stranger.as_bytes()).unwrap().patch().is_empty());
+}
+
+#[test]
+fn what_is_no_review_is_an_error_and_a_review_without_its_object_is_refused() {
+    let rules = AdmissionRules::default();
+    for text in ["", "{}", "[]", "null", "{\"request\":"] {
+        let error = validate(text.as_bytes(), &rules).unwrap_err();
+        assert!(matches!(error, ReviewError::Malformed { .. }), "{text}: {error}");
+        assert!(mutate(text.as_bytes()).is_err());
+    }
+    let old = String::from_utf8(review("CREATE", "", &job(), &Value::Null)).unwrap();
+    let old = old.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
+    let error = validate(old.as_bytes(), &rules).unwrap_err();
+    assert!(error.to_string().contains("admission.k8s.io/v1beta1"), "{error}");
+    let nobody = String::from_utf8(review("CREATE", "", &job(), &Value::Null)).unwrap();
+    let nobody = nobody.replace("705ab4f5-6393-11e8-b7cc-42010a800002", "");
+    let error = validate(nobody.as_bytes(), &rules).unwrap_err();
+    assert!(error.to_string().contains("a uid of 0 bytes"), "{error}");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(validate(deep.as_bytes(), &rules).is_err());
+    let large = vec![b' '; MAX_REVIEW_BYTES + 1];
+    assert!(matches!(
+        validate(&large, &rules),
+        Err(ReviewError::TooLarge { .. })
+    ));
+    let answer = validate(&review("CREATE", "", &Value::Null, &Value::Null), &rules).unwrap();
+    assert_eq!(answer.to_review()["response"]["status"]["code"], 400);
+}
+
+#[test]
+fn however_much_is_wrong_or_odd_the_answer_stays_small() {
+    let mut bad = job();
+    for number in 0..10_000 {
+        bad["spec"][format!("field\n{number}")] = json!(1);
+    }
+    let answer = created(&bad);
+    assert!(!answer.message().contains("field\n"));
+    assert!(answer.message().len() < 64_000, "{}", answer.message().len());
+    assert!(
+        answer.message().ends_with("- and 9900 more"),
+        "{}",
+        answer.message()
+    );
+    let mut more = bad.clone();
+    more["spec"]["jobInstances"] = json!(2);
+    let answer = judge("UPDATE", &more, &bad);
+    assert!(answer.allowed() && answer.warnings().len() == 16);
+    assert!(answer.warnings().iter().all(|text| text.len() <= 250));
+}
