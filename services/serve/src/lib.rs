@@ -2,7 +2,7 @@
 //!
 //! [`serve`] accepts connections and hands each request to a [`Handle`], with the [`Peer`] who asks among its extensions,
 //! until it is told to stop; then it lets open calls end for a bounded time. [`Tls`] is TLS from PEM files, which may change
-//! meanwhile.
+//! meanwhile, or from PEM in memory.
 //! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and
 //! between requests, and the time that an answer may wait to be taken.
 
@@ -14,7 +14,7 @@ mod tls;
 
 pub use peer::Peer;
 pub use server::{BoxError, Handle, ServeOptions, serve};
-pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles};
+pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

@@ -48,6 +48,43 @@ pub struct TlsFiles {
     pub clients: ClientCertificates,
 }
 
+/// Certificate and key of a server, in PEM, for one that has them in memory alone. The key is never shown.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsPem {
+    /// The server's certificate, with its chain behind it.
+    pub certificate: String,
+    /// The private key of that certificate.
+    pub key: String,
+}
+
+impl TlsPem {
+    /// This certificate with its key.
+    #[must_use]
+    pub fn new(certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        Self {
+            certificate: certificate.into(),
+            key: key.into(),
+        }
+    }
+
+    fn content(&self) -> Content {
+        Content {
+            certificate: self.certificate.clone().into_bytes(),
+            key: self.key.clone().into_bytes(),
+            clients: None,
+        }
+    }
+}
+
+impl fmt::Debug for TlsPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsPem")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,14 +118,23 @@ pub enum TlsError {
 /// How often the files are looked at. What mounts them may need most of the minute within which changes are promised.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A TLS server of PEM files, which speaks HTTP/2 and HTTP/1.1. Clones share it. As long as it [serves](crate::serve), it
-/// looks for other content of its files every two seconds: new connections are made with that, open ones go on.
+/// A TLS server of PEM files or of PEM in memory, which speaks HTTP/2 and HTTP/1.1. Clones share it. As long as it
+/// [serves](crate::serve), it looks for other content of its files every two seconds, and what is in memory is
+/// [replaced](Tls::replace): new connections are made with that, open ones go on.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
 struct Inner {
     files: TlsFiles,
+    kept: Kept,
     current: RwLock<Current>,
+}
+
+/// Where the content comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    InFiles,
+    InMemory,
 }
 
 struct Current {
@@ -135,8 +181,49 @@ impl Tls {
         };
         Ok(Self(Arc::new(Inner {
             files,
+            kept: Kept::InFiles,
             current: RwLock::new(current),
         })))
+    }
+
+    /// A server of a certificate in memory, which asks clients for none.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if certificate and key cannot be used.
+    pub fn of_pem(pem: &TlsPem) -> Result<Self, TlsError> {
+        // What errors name instead of a file.
+        let files = TlsFiles {
+            certificate: "the certificate in memory".into(),
+            key: "the key in memory".into(),
+            clients: ClientCertificates::NotAsked,
+        };
+        let content = pem.content();
+        let current = Current {
+            acceptor: acceptor(&files, &content)?,
+            content,
+        };
+        Ok(Self(Arc::new(Inner {
+            files,
+            kept: Kept::InMemory,
+            current: RwLock::new(current),
+        })))
+    }
+
+    /// Makes new connections with another certificate from now on; open ones go on. One of files looks at them again.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if certificate and key cannot be used; what was there before stays.
+    pub fn replace(&self, pem: &TlsPem) -> Result<(), TlsError> {
+        self.install(pem.content())
+    }
+
+    fn install(&self, content: Content) -> Result<(), TlsError> {
+        let acceptor = acceptor(&self.0.files, &content)?;
+        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Current { acceptor, content };
+        Ok(())
     }
 
     /// Looks at the files now, and answers whether they have other content, which is then used. That need not be waited for.
@@ -145,14 +232,15 @@ impl Tls {
     ///
     /// [`TlsError`] names the file that cannot be used; what was there before stays.
     pub fn reload(&self) -> Result<bool, TlsError> {
+        if self.0.kept == Kept::InMemory {
+            return Ok(false);
+        }
         let content = Content::read(&self.0.files)?;
         let unchanged = |current: &Current| current.content == content;
-        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
         if unchanged(&self.0.current.read().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(false);
         }
-        let acceptor = acceptor(&self.0.files, &content)?;
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Current { acceptor, content };
+        self.install(content)?;
         Ok(true)
     }
 
@@ -163,6 +251,9 @@ impl Tls {
 
     /// Looks at the files again and again.
     pub(crate) async fn follow(self) {
+        if self.0.kept == Kept::InMemory {
+            return;
+        }
         let mut told = String::new();
         loop {
             tokio::time::sleep(EVERY).await;

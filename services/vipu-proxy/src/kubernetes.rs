@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Entry, Life, Request};
+use ipu_core::{Claim, Entry, Life};
 use ipu_k8s::auth::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
 use ipu_k8s::controllers::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::kube::Config;
@@ -153,7 +153,7 @@ impl Liveness for Both {
         }
     }
 
-    async fn claims(&self) -> Vec<Request> {
+    async fn claims(&self) -> Vec<Claim> {
         self.jobs.claims().await
     }
 }

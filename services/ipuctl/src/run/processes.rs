@@ -213,7 +213,12 @@ impl Processes {
 
     fn end(&mut self, entry: &mut Entry, which: Which, exit: Exit, at: Timestamp, last_lines: String) {
         self.record(entry, which, Some(exit.code()), exit.to_string(), at);
-        entry.phase = ProcessPhase::Exited { exit, at, last_lines };
+        entry.phase = ProcessPhase::Exited {
+            exit,
+            at,
+            last_lines,
+            cause: String::new(),
+        };
     }
 
     fn record(&mut self, entry: &Entry, which: Which, exit_code: Option<u8>, end: String, at: Timestamp) {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use ipu_serve::{ClientCertificates, Handle, Peer, ServeOptions, Tls, TlsError, TlsFiles, serve};
+use ipu_serve::{ClientCertificates, Handle, Peer, ServeOptions, Tls, TlsError, TlsFiles, TlsPem, serve};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -190,4 +190,25 @@ async fn a_server_notices_by_itself_that_its_certificate_was_exchanged() {
     while ask(address, &new, &client).await.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn a_certificate_in_memory_is_replaced_and_one_that_is_none_changes_nothing() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let pem = |identity: Identity| TlsPem::new(identity.certificate, identity.key);
+    let first = pem(old.issue("localhost"));
+    let tls = Tls::of_pem(&first).unwrap();
+    let address = start(tls.clone()).await;
+    let client = old.issue("client");
+    assert!(ask(address, &old, &client).await.is_some());
+    assert!(!tls.reload().unwrap(), "there is no file to look at");
+
+    let second = pem(new.issue("localhost"));
+    tls.replace(&TlsPem::new(&second.certificate, &first.key))
+        .unwrap_err();
+    assert!(ask(address, &old, &client).await.is_some());
+    tls.replace(&second).unwrap();
+    assert!(ask(address, &new, &client).await.is_some());
+    assert_eq!(ask(address, &old, &client).await, None);
+    assert!(!format!("{second:?}").contains("PRIVATE KEY"));
 }

@@ -124,8 +124,8 @@ impl Liveness for Claims {
         Life::Live
     }
 
-    async fn claims(&self) -> Vec<ipu_ledger::Request> {
-        vec![request()]
+    async fn claims(&self) -> Vec<ipu_core::Claim> {
+        vec![request().into()]
     }
 }
 

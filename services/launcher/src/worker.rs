@@ -1,0 +1,196 @@
+//! What the state of one Kubernetes Pod means to a job that wants to begin on it.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+
+/// What one worker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Worker {
+    /// Running and ready.
+    Ready,
+    /// Not yet, for this reason.
+    Waiting(String),
+    /// Never, for this reason.
+    Never(String),
+}
+
+/// Why a container waits that will never stop waiting: the name of its image is not one.
+const HOPELESS: &str = "InvalidImageName";
+
+/// Judges a Kubernetes Pod by what its status says.
+pub(crate) fn judge(pod: &Pod) -> Worker {
+    let default = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&default);
+    match status.phase.as_deref() {
+        Some("Failed") => return Worker::Never(format!("has failed{}", how_it_ended(status))),
+        Some("Succeeded") => return Worker::Never("has ended before the launcher began".into()),
+        _ => {}
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Worker::Waiting("is being deleted".into());
+    }
+    for container in containers(status) {
+        if let Some((reason, message)) = waits(container)
+            && reason == HOPELESS
+        {
+            return Worker::Never(format!("{}: {reason}{}", container.name, after(message)));
+        }
+    }
+    if status.phase.as_deref() == Some("Running") && condition(status, "Ready").is_some_and(|(met, ..)| met) {
+        return Worker::Ready;
+    }
+    Worker::Waiting(why(status))
+}
+
+/// Why it is not ready, as exactly as its status tells.
+fn why(status: &PodStatus) -> String {
+    if let Some((false, reason, message)) = condition(status, "PodScheduled") {
+        return format!("is not scheduled: {reason}{}", after(&message));
+    }
+    for container in containers(status) {
+        if let Some((reason, message)) = waits(container) {
+            // What every container says while it is made ready.
+            if reason == "PodInitializing" || reason == "ContainerCreating" {
+                continue;
+            }
+            return format!("{}: {reason}{}", container.name, after(message));
+        }
+    }
+    match status.phase.as_deref() {
+        Some("Running") => match condition(status, "Ready") {
+            Some((_, reason, message)) if !reason.is_empty() => {
+                format!("runs and is not ready: {reason}{}", after(&message))
+            }
+            _ => "runs and is not ready".into(),
+        },
+        Some("Pending") if status.host_ip.is_some() || status.container_statuses.is_some() => {
+            "is being started".into()
+        }
+        Some("Pending") | None => "waits for a node".into(),
+        Some(other) => format!("is in phase {other}"),
+    }
+}
+
+fn how_it_ended(status: &PodStatus) -> String {
+    let mut text = match (&status.reason, &status.message) {
+        (Some(reason), message) => format!(": {reason}{}", after(message.as_deref().unwrap_or_default())),
+        (None, Some(message)) => format!(": {message}"),
+        (None, None) => String::new(),
+    };
+    for container in containers(status) {
+        let ended = container
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
+        if let Some(ended) = ended
+            && ended.exit_code != 0
+        {
+            let reason = ended.reason.as_deref().unwrap_or("Error");
+            text.push_str(&format!(
+                "; {}: exit code {} ({reason})",
+                container.name, ended.exit_code
+            ));
+        }
+    }
+    text
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let first = status.init_container_statuses.iter().flatten();
+    first.chain(status.container_statuses.iter().flatten())
+}
+
+/// The reason and the message of a container that waits.
+fn waits(container: &ContainerStatus) -> Option<(&str, &str)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    Some((
+        waiting.reason.as_deref().unwrap_or("waits"),
+        waiting.message.as_deref().unwrap_or_default(),
+    ))
+}
+
+/// Whether a condition is met, its reason and its message; none if nothing is said of it.
+fn condition(status: &PodStatus, kind: &str) -> Option<(bool, String, String)> {
+    let all = status.conditions.iter().flatten();
+    all.filter(|condition| condition.type_ == kind)
+        .map(|condition| {
+            (
+                condition.status == "True",
+                condition.reason.clone().unwrap_or_default(),
+                condition.message.clone().unwrap_or_default(),
+            )
+        })
+        .next()
+}
+
+fn after(message: &str) -> String {
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(status: serde_json::Value) -> Worker {
+        judge(&serde_json::from_value(serde_json::json!({"status": status})).unwrap())
+    }
+
+    fn waiting(reason: &str) -> Worker {
+        Worker::Waiting(reason.into())
+    }
+
+    #[test]
+    fn a_worker_is_ready_when_it_runs_and_says_so() {
+        let ready = serde_json::json!([{"type": "Ready", "status": "True"}]);
+        assert_eq!(
+            judged(serde_json::json!({"phase": "Running", "conditions": ready})),
+            Worker::Ready
+        );
+        assert_eq!(
+            judged(serde_json::json!({"phase": "Running"})),
+            waiting("runs and is not ready")
+        );
+    }
+
+    #[test]
+    fn a_worker_on_its_way_says_what_it_waits_for() {
+        let unschedulable = serde_json::json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node fits"}]});
+        assert_eq!(
+            judged(unschedulable),
+            waiting("is not scheduled: Unschedulable: no node fits")
+        );
+        for reason in [
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "CreateContainerConfigError",
+            "CrashLoopBackOff",
+        ] {
+            let status = serde_json::json!({"phase": "Pending", "containerStatuses": [
+                {"name": "main", "state": {"waiting": {"reason": reason, "message": "m"}},
+                 "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
+            assert_eq!(judged(status), waiting(&format!("main: {reason}: m")));
+        }
+        assert_eq!(judged(serde_json::json!({})), waiting("waits for a node"));
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_or_has_no_image_is_never_ready() {
+        let failed = serde_json::json!({"phase": "Failed", "reason": "Evicted", "message": "no memory", "containerStatuses": [
+            {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+             "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
+        assert_eq!(
+            judged(failed),
+            Worker::Never("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
+        );
+        let ended = judged(serde_json::json!({"phase": "Succeeded"}));
+        assert_eq!(ended, Worker::Never("has ended before the launcher began".into()));
+        let nameless = serde_json::json!({"phase": "Pending", "containerStatuses": [
+            {"name": "main", "state": {"waiting": {"reason": "InvalidImageName"}},
+             "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
+        assert_eq!(judged(nameless), Worker::Never("main: InvalidImageName".into()));
+    }
+}

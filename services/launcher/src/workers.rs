@@ -1,0 +1,196 @@
+//! All workers of a job, as the watch tells of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::worker::Worker;
+
+/// What is known of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    /// Nothing: it was not made yet.
+    Absent,
+    There(Worker),
+    /// It was there until then.
+    Gone(Instant),
+}
+
+/// What is known of all of them.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    all: BTreeMap<String, Known>,
+    grace: Duration,
+    /// Who was seen since the list began anew.
+    listed: Option<BTreeSet<String>>,
+}
+
+/// What that means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ready,
+    /// It is to be looked at again then, if nothing happens before.
+    Wait(Option<Instant>),
+    /// This worker can never be ready.
+    Never(String),
+}
+
+impl Workers {
+    /// Those of these names; one that was deleted has so long to be made again.
+    pub(crate) fn new(names: &[String], grace: Duration) -> Self {
+        Self {
+            all: names.iter().map(|name| (name.clone(), Known::Absent)).collect(),
+            grace,
+            listed: None,
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// A list of all that there are begins.
+    pub(crate) fn list_begins(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
+
+    /// A list is complete: who is not on it is gone.
+    pub(crate) fn list_ends(&mut self, now: Instant) -> Vec<String> {
+        let listed = self.listed.take().unwrap_or_default();
+        let missing: Vec<String> = self
+            .all
+            .keys()
+            .filter(|name| !listed.contains(*name))
+            .cloned()
+            .collect();
+        missing
+            .iter()
+            .filter_map(|name| self.deleted(name, now))
+            .collect()
+    }
+
+    /// One was seen. Answers what there is to say, if that is new.
+    pub(crate) fn seen(&mut self, name: &str, worker: Worker) -> Option<String> {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(name.to_owned());
+        }
+        let known = self.all.get_mut(name)?;
+        let now = Known::There(worker);
+        if *known == now {
+            return None;
+        }
+        *known = now;
+        let Known::There(worker) = &self.all[name] else {
+            return None;
+        };
+        Some(match worker {
+            Worker::Ready => format!("{name} is ready ({} of {})", self.ready(), self.all.len()),
+            Worker::Waiting(why) => format!("waiting for {name}: {why}"),
+            Worker::Never(why) => format!("{name} {why}"),
+        })
+    }
+
+    /// One is no more. Answers what there is to say, if that is new.
+    pub(crate) fn deleted(&mut self, name: &str, now: Instant) -> Option<String> {
+        let known = self.all.get_mut(name)?;
+        if !matches!(known, Known::There(_)) {
+            return None;
+        }
+        *known = Known::Gone(now);
+        Some(format!(
+            "waiting for {name}: was deleted, and is to be made again"
+        ))
+    }
+
+    /// One sentence about each that is not ready.
+    pub(crate) fn unready(&self) -> Vec<String> {
+        let all = self.all.iter();
+        all.filter_map(|(name, known)| match known {
+            Known::There(Worker::Ready) => None,
+            Known::There(Worker::Waiting(why) | Worker::Never(why)) => Some(format!("{name} {why}")),
+            Known::Absent => Some(format!("{name} does not exist yet")),
+            Known::Gone(_) => Some(format!("{name} was deleted")),
+        })
+        .collect()
+    }
+
+    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+        let mut again: Option<Instant> = None;
+        for (name, known) in &self.all {
+            match known {
+                Known::There(Worker::Never(why)) => return Verdict::Never(format!("{name} {why}")),
+                Known::Gone(since) => {
+                    let until = *since + self.grace;
+                    if now >= until {
+                        let why = format!(
+                            "{name} was deleted and not made again in {} s",
+                            self.grace.as_secs()
+                        );
+                        return Verdict::Never(why);
+                    }
+                    again = Some(again.map_or(until, |other| other.min(until)));
+                }
+                Known::Absent | Known::There(_) => {}
+            }
+        }
+        if self.ready() == self.all.len() {
+            return Verdict::Ready;
+        }
+        Verdict::Wait(again)
+    }
+
+    fn ready(&self) -> usize {
+        let all = self.all.values();
+        all.filter(|known| **known == Known::There(Worker::Ready)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(30);
+
+    fn two() -> Workers {
+        Workers::new(&["a".to_owned(), "b".to_owned()], GRACE)
+    }
+
+    #[test]
+    fn all_have_to_be_ready_at_once() {
+        let (mut workers, now) = (two(), Instant::now());
+        assert_eq!(workers.verdict(now), Verdict::Wait(None));
+        assert_eq!(workers.seen("a", Worker::Ready).unwrap(), "a is ready (1 of 2)");
+        assert_eq!(workers.seen("a", Worker::Ready), None, "nothing new");
+        assert_eq!(workers.seen("other", Worker::Ready), None, "not of this job");
+        assert!(workers.seen("a", Worker::Waiting("rests".into())).is_some());
+        workers.seen("b", Worker::Ready);
+        assert_eq!(workers.verdict(now), Verdict::Wait(None));
+        assert_eq!(workers.unready(), ["a rests"]);
+        workers.seen("a", Worker::Ready);
+        assert_eq!(workers.verdict(now), Verdict::Ready);
+    }
+
+    #[test]
+    fn a_worker_that_was_deleted_has_a_while_to_be_made_again() {
+        let (mut workers, now) = (two(), Instant::now());
+        assert_eq!(workers.deleted("a", now), None, "it never was");
+        workers.seen("a", Worker::Ready);
+        assert!(workers.deleted("a", now).is_some());
+        assert_eq!(workers.verdict(now), Verdict::Wait(Some(now + GRACE)));
+        assert!(matches!(workers.verdict(now + GRACE), Verdict::Never(_)));
+        workers.seen("a", Worker::Ready);
+        assert_eq!(workers.verdict(now + GRACE), Verdict::Wait(None));
+    }
+
+    #[test]
+    fn who_is_not_on_a_complete_list_was_deleted_while_nobody_watched() {
+        let (mut workers, now) = (two(), Instant::now());
+        for name in ["a", "b"] {
+            workers.seen(name, Worker::Ready);
+        }
+        workers.list_begins();
+        workers.seen("b", Worker::Ready);
+        assert_eq!(workers.list_ends(now).len(), 1);
+        assert_eq!(workers.verdict(now), Verdict::Wait(Some(now + GRACE)));
+        assert_eq!(workers.unready(), ["a was deleted"]);
+    }
+}

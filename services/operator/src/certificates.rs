@@ -1,0 +1,10 @@
+//! The certificates that the operator makes itself: made, kept in a Secret that all operators share, told to the API server,
+//! and renewed so that no request ever meets one that it does not trust.
+
+mod keeper;
+mod made;
+mod state;
+
+pub(crate) use self::keeper::Keeper;
+pub(crate) use self::made::Generation;
+pub use self::state::Rotation;

@@ -1,0 +1,136 @@
+//! Where the work on jobs begins: the loop of `ipu-k8s`, with what this process was told of proxy and images.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures::future::join_all;
+use ipu_core::Timestamp;
+use ipu_k8s::operator::{Cache, KubeApi, Observer, Operator, PortError, RunOptions, run};
+use ipu_k8s::resources::{Installation, Network};
+use ipu_proxy_client::{ClientOptions, ProxyClient, Token};
+use tracing::info;
+
+use crate::error::{OperatorError, chain};
+use crate::metrics::Metrics;
+use crate::progress::{Progress, Working};
+use crate::settings::Config;
+
+/// What `/readyz` waits for.
+const KNOWN: &str = "IPUJobs and their Kubernetes Pods";
+
+/// Works on jobs as long as this operator is the leader: the future is dropped when it no longer is, or is to stop, and called
+/// again when it is once more.
+///
+/// # Errors
+///
+/// [`OperatorError`] ends the operator; what may pass is tried again within.
+pub async fn run_controller(
+    kube: kube::Config,
+    config: Arc<Config>,
+    metrics: Metrics,
+    progress: Progress,
+) -> Result<(), OperatorError> {
+    let failed = |error: &dyn std::error::Error| OperatorError::Controller { detail: chain(error) };
+    let mut options = ClientOptions::default();
+    options.token = config.proxy_token_file.clone().map(Token::File);
+    let proxy = ProxyClient::new(&config.proxy_url, options).map_err(|error| failed(&error))?;
+    let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "ipu-operator".to_owned());
+    let namespaces: Vec<Option<String>> = if config.watch_namespaces.is_empty() {
+        vec![None]
+    } else {
+        config.watch_namespaces.iter().cloned().map(Some).collect()
+    };
+    info!(proxy = %config.proxy_url, "works on IPUJobs");
+    let mut loops = Vec::new();
+    for namespace in namespaces {
+        let api = KubeApi::new(kube.clone(), &instance).map_err(|error| failed(&error))?;
+        let client = api.client();
+        let cache = Arc::new(Cache::new());
+        let operator = Operator::new(
+            Arc::new(api),
+            Arc::new(proxy.clone()),
+            Arc::clone(&cache),
+            installation(&config),
+            Arc::new(now),
+        );
+        let mut options = RunOptions::default();
+        options.namespace = namespace;
+        options.observer = Arc::new(Watcher {
+            metrics: metrics.clone(),
+            progress: progress.clone(),
+            working: std::sync::Mutex::default(),
+        });
+        // It is stopped by being dropped.
+        let never = std::future::pending();
+        loops.push(run(client, operator, cache, proxy.clone(), options, never));
+    }
+    metrics.jobs().forget();
+    progress.await_ready(KNOWN);
+    join_all(loops).await;
+    Ok(())
+}
+
+fn installation(config: &Config) -> Installation {
+    let mut installation = Installation::default();
+    installation.network = if config.host_network {
+        Network::Host
+    } else {
+        Network::Pod
+    };
+    if let Some(image) = &config.launcher_image {
+        installation.launcher_image.clone_from(image);
+    }
+    config
+        .launcher_image_pull_policy
+        .as_str()
+        .clone_into(&mut installation.launcher_image_pull_policy);
+    installation
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Tells probes and metrics what the loop does.
+struct Watcher {
+    metrics: Metrics,
+    progress: Progress,
+    working: std::sync::Mutex<std::collections::HashMap<String, Working>>,
+}
+
+impl Watcher {
+    fn working(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Working>> {
+        self.working
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Observer for Watcher {
+    fn ready(&self) {
+        self.progress.ready(KNOWN);
+    }
+
+    fn began(&self, job: &str) {
+        let working = self.progress.begin(job);
+        self.working().insert(job.to_owned(), working);
+    }
+
+    fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
+        self.working().remove(job);
+        self.metrics.jobs().passed(match outcome {
+            Ok(()) => "done",
+            Err(PortError::Conflict(_) | PortError::NotFound(_)) => "changed meanwhile",
+            Err(_) => "failed",
+        });
+    }
+
+    fn heard(&self, job: &serde_json::Value) {
+        self.metrics.jobs().heard(job);
+    }
+
+    fn gone(&self, job: &serde_json::Value) {
+        self.metrics.jobs().gone(job);
+    }
+}

@@ -1,0 +1,155 @@
+//! `/metrics`, in the text format of OpenMetrics: what happened is counted as it happens.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{StatusCode, header};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use warp::{Filter as _, Reply as _};
+
+use crate::access::{Access, Refusal};
+use crate::door::{Routes, text};
+use crate::jobs::JobMetrics;
+
+/// The media type of the answer.
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    webhook: &'static str,
+    outcome: &'static str,
+}
+
+type Times = Family<ReviewLabels, Histogram, fn() -> Histogram>;
+
+/// What is measured. Clones share it.
+///
+/// Whoever has something to measure registers it once, and keeps its own handle of it:
+///
+/// ```
+/// use ipu_operator::Metrics;
+/// use prometheus_client::metrics::counter::Counter;
+///
+/// let metrics = Metrics::default();
+/// let passes = Counter::<u64>::default();
+/// metrics.register(|registry| registry.register("ipu_operator_passes", "Passes over jobs", passes.clone()));
+/// passes.inc();
+/// assert!(metrics.render().contains("ipu_operator_passes_total 1"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Mutex<Registry>,
+    reviews: Times,
+    leader: Gauge<i64, AtomicI64>,
+    expiry: Gauge<i64, AtomicI64>,
+    jobs: JobMetrics,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        // From a tenth of a millisecond to seconds.
+        let reviews = Times::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 16)));
+        let leader = Gauge::default();
+        let expiry = Gauge::default();
+        registry.register(
+            "ipu_operator_admission_seconds",
+            "Time that admission reviews took, by webhook and outcome",
+            reviews.clone(),
+        );
+        registry.register(
+            "ipu_operator_leader",
+            "Whether this operator is the one that works on jobs",
+            leader.clone(),
+        );
+        registry.register(
+            "ipu_operator_certificate_expiry_timestamp_seconds",
+            "When the certificate that the operator made ends, in seconds since 1970; 0 if it was given",
+            expiry.clone(),
+        );
+        let jobs = JobMetrics::new(&mut registry);
+        Self(Arc::new(Inner {
+            jobs,
+            registry: Mutex::new(registry),
+            reviews,
+            leader,
+            expiry,
+        }))
+    }
+}
+
+impl Metrics {
+    /// Adds metrics, by their whole names.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Everything, as text.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut all = String::new();
+        let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        // A text takes everything.
+        let _ = encode(&mut all, &registry);
+        all
+    }
+
+    pub(crate) fn reviewed(&self, webhook: &'static str, outcome: &'static str, took: Duration) {
+        let labels = ReviewLabels { webhook, outcome };
+        self.0.reviews.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// What is measured of jobs.
+    pub(crate) fn jobs(&self) -> &JobMetrics {
+        &self.0.jobs
+    }
+
+    pub(crate) fn leads(&self, leads: bool) {
+        self.0.leader.set(leads.into());
+    }
+
+    pub(crate) fn certificate_ends(&self, at: u64) {
+        self.0.expiry.set(i64::try_from(at).unwrap_or(i64::MAX));
+    }
+}
+
+/// The one route: whoever may get `/metrics` by the rules of the cluster is answered.
+pub(crate) fn routes(metrics: &Metrics, access: &Arc<Access>) -> Routes {
+    let (metrics, access) = (metrics.clone(), Arc::clone(access));
+    warp::path!("metrics")
+        .and(warp::get())
+        .and(warp::header::optional::<String>("authorization"))
+        .then(move |authorization: Option<String>| {
+            let (metrics, access) = (metrics.clone(), Arc::clone(&access));
+            async move {
+                match access.check(authorization.as_deref()).await {
+                    Ok(()) => warp::reply::with_header(metrics.render(), header::CONTENT_TYPE, FORMAT)
+                        .into_response(),
+                    Err(refusal) => refuse(&refusal),
+                }
+            }
+        })
+        .boxed()
+}
+
+fn refuse(refusal: &Refusal) -> warp::reply::Response {
+    let status = match refusal {
+        Refusal::Unknown { .. } => StatusCode::UNAUTHORIZED,
+        Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
+        Refusal::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let answer = text(status, refusal.to_string());
+    if status == StatusCode::UNAUTHORIZED {
+        return warp::reply::with_header(answer, header::WWW_AUTHENTICATE, "Bearer").into_response();
+    }
+    answer
+}

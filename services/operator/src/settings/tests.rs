@@ -1,0 +1,94 @@
+//! What settings come to.
+
+use super::*;
+
+fn checked(settings: Settings) -> Config {
+    settings.check("graphcore").unwrap()
+}
+
+#[test]
+fn the_defaults_are_those_of_the_original_chart() {
+    let config = checked(Settings::default());
+    assert_eq!(
+        config.proxy_url,
+        "http://ipu-operator-vipu-proxy.graphcore.svc.cluster.local"
+    );
+    assert!(config.host_network);
+    assert_eq!(config.webhooks[1], "0.0.0.0:9443".parse().unwrap());
+    assert_eq!(config.metrics[1], "0.0.0.0:8443".parse().unwrap());
+    assert_eq!(config.probes[1], "0.0.0.0:8081".parse().unwrap());
+    assert_eq!(config.rules, AdmissionRules::default());
+    let Certificates::Made(keeping) = config.certificates else {
+        panic!("certificates are made unless they are given");
+    };
+    assert_eq!(keeping.secret, "ipu-operator-admission");
+    assert!(keeping.names.contains("ipu-operator-webhook-svc.graphcore.svc"));
+}
+
+#[test]
+fn a_proxy_is_named_with_or_without_scheme_and_port() {
+    for (given, url) in [
+        ("proxy.ns.svc", "http://proxy.ns.svc"),
+        ("proxy:8080", "http://proxy:8080"),
+        ("https://proxy:443/", "https://proxy:443"),
+    ] {
+        assert_eq!(proxy_url(Some(given), "n").unwrap(), url);
+    }
+    for given in ["ftp://proxy", "http://proxy/path", "proxy?x", "two words", "://"] {
+        assert!(proxy_url(Some(given), "n").is_err(), "{given}");
+    }
+}
+
+#[test]
+fn a_tag_is_added_to_an_image_that_has_none() {
+    for (image, whole) in [
+        ("graphcore/launcher", "graphcore/launcher:1.2"),
+        ("host:5000/launcher", "host:5000/launcher:1.2"),
+        ("launcher:2", "launcher:2"),
+        ("launcher@sha256:ab", "launcher@sha256:ab"),
+    ] {
+        let settings = Settings {
+            launcher_image: Some(image.into()),
+            launcher_image_tag: Some("1.2".into()),
+            ..Settings::default()
+        };
+        assert_eq!(checked(settings).launcher_image.as_deref(), Some(whole));
+    }
+}
+
+#[test]
+fn the_file_gives_way_to_what_is_set_and_knows_no_other_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("settings.yaml");
+    std::fs::write(
+        &file,
+        "max-ipus-per-instance: 16\nhost-network: false\nlauncher-image-pull-policy: Never\n",
+    )
+    .unwrap();
+    let flags = Settings {
+        max_ipus_per_instance: Some(32),
+        ..Settings::default()
+    };
+    let config = checked(flags.or(Settings::from_file(&file).unwrap()));
+    assert_eq!(config.rules.limits().max_ipus().get(), 32);
+    assert!(!config.host_network);
+    assert_eq!(config.launcher_image_pull_policy, PullPolicy::Never);
+    std::fs::write(&file, "max-ipus: 16\n").unwrap();
+    let error = Settings::from_file(&file).unwrap_err();
+    assert!(error.rule.contains("max-ipus"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let of = |settings: Settings| settings.check("n").unwrap_err().name;
+    let cap = Settings {
+        max_ipus_per_instance: Some(48),
+        ..Settings::default()
+    };
+    assert_eq!(of(cap), "max-ipus-per-instance");
+    let address = Settings {
+        metrics_bind_address: Some("here:1".into()),
+        ..Settings::default()
+    };
+    assert_eq!(of(address), "metrics-bind-address");
+}

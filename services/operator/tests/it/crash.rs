@@ -1,0 +1,217 @@
+//! Two operators, the proxy, the simulated controller, the API server and etcd are killed at random while jobs come and go: no
+//! two jobs ever run on one partition, and in the end every job has ended or says why it waits, and nothing is leaked.
+//!
+//! `IPU_OPERATOR_CRASH_JOBS=200 cargo test -p ipu-operator --test it crash -- --nocapture` is the soak.
+
+mod processes;
+mod users;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ipu_test_cluster::{Cluster, Ends, Extent, FakeNodes, FakeOptions, private_with};
+use ipu_testkit::Random;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::support::{config, until};
+use processes::{Copy, Operator, Role};
+use users::Users;
+use watch::Watch;
+
+/// How many jobs by default: half a minute, and everything is killed a few times.
+const JOBS: u32 = 24;
+/// How long everybody has to settle once nothing is killed any more. Only a failure takes that long.
+const SETTLE: Duration = Duration::from_secs(300);
+
+/// What everybody shares.
+struct Scene {
+    cluster: Mutex<Cluster>,
+    operators: [Operator; 2],
+    proxy: Copy,
+    simulator: Copy,
+    client: Client,
+    over: AtomicBool,
+}
+
+fn variable(name: &str, default: u32) -> u32 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random() {
+    let test = "jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random";
+    let Some(cluster) = private_with(test, Extent::Controllers) else {
+        return;
+    };
+    let seed = variable("IPU_OPERATOR_CRASH_SEED", 6);
+    println!("seed {seed}: IPU_OPERATOR_CRASH_SEED repeats what is drawn, not how the system schedules it");
+    let began = Instant::now();
+    let mut random = Random::new(u64::from(seed));
+    let jobs = variable("IPU_OPERATOR_CRASH_JOBS", JOBS);
+    let definition = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
+    );
+    cluster.kubectl(&["apply", "-f", definition]).unwrap();
+    until("IPUJobs are served", async || {
+        cluster.kubectl(&["get", "ipujobs"]).is_ok()
+    })
+    .await;
+    let client = Client::try_from(config(&cluster).await).unwrap();
+    let mut fake = FakeOptions::default();
+    fake.labels.insert("pod".into(), "a".into());
+    // A scheduler whose binding was not answered may choose another one, and ends when it learns that the first was done.
+    fake.nodes = 1;
+    fake.life = Arc::new(life);
+    let _nodes = FakeNodes::start(client.clone(), fake).await.unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let state = scratch.path().join("pod.json");
+    let simulator = Copy::start(Role::Simulator, &state.display().to_string(), None).await;
+    let kubeconfig = cluster.kubeconfig();
+    let proxy = Copy::start(
+        Role::Proxy,
+        &format!("{}:pod=a", simulator.address),
+        Some(&kubeconfig),
+    )
+    .await;
+    let operators = [0, 1].map(|number| Operator::start(number, proxy.address, &kubeconfig));
+    let scene = Arc::new(Scene {
+        cluster: Mutex::new(cluster),
+        operators,
+        proxy,
+        simulator,
+        client,
+        over: AtomicBool::new(false),
+    });
+    let killer = tokio::spawn(kill(Arc::clone(&scene), random.split()));
+    let watcher = tokio::spawn(Watch::new(Arc::clone(&scene)).look());
+    let users = Users::new(scene.client.clone());
+    users.come_and_go(jobs, &mut random).await;
+    scene.over.store(true, Ordering::SeqCst);
+    let kills = killer.await.unwrap();
+    let looks = watcher.await.unwrap();
+    let ended = users.settle(SETTLE).await;
+    users.delete_all(SETTLE).await;
+    nothing_is_left(&scene).await;
+    println!(
+        "{jobs} jobs, {kills:?} killed, {looks} looks, in the end {ended:?}, {} s",
+        began.elapsed().as_secs()
+    );
+    assert!(kills.all() > 0 && looks > 0);
+}
+
+/// Workers that serve a launcher never end by themselves; everything else does as the job's annotation says.
+fn life(pod: &Value) -> Ends {
+    let serves = pod["spec"]["containers"][0]["command"]
+        .as_array()
+        .is_some_and(|command| {
+            command
+                .iter()
+                .any(|word| word.as_str().is_some_and(|word| word.contains("365d")))
+        });
+    let told = pod["metadata"]["annotations"]["test/life"].as_str();
+    let told = told.and_then(|told| told.split_once(':'));
+    match told.filter(|_| !serves) {
+        Some((millis, code)) => Ends::After {
+            time: Duration::from_millis(millis.parse().unwrap()),
+            exit_code: code.parse().unwrap(),
+        },
+        None => Ends::Never,
+    }
+}
+
+/// What was killed, and how long it took until another operator led after the leader was.
+#[derive(Debug, Default)]
+struct Kills {
+    leaders: u32,
+    longest_hand_over: Duration,
+    others: u32,
+    proxies: u32,
+    simulators: u32,
+    api_servers: u32,
+    etcds: u32,
+}
+
+impl Kills {
+    fn all(&self) -> u32 {
+        self.leaders + self.others + self.proxies + self.simulators + self.api_servers + self.etcds
+    }
+}
+
+/// Kills one thing after the other and starts it again, until it is over.
+async fn kill(scene: Arc<Scene>, mut random: Random) -> Kills {
+    let mut kills = Kills::default();
+    while !scene.over.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(u64::from(500 + random.below(2_500)))).await;
+        let down = Duration::from_millis(u64::from(random.below(1_500)));
+        match kills.all() % 6 {
+            0 => {
+                if let Some(leader) = users::leader(&scene.client).await {
+                    let begun = Instant::now();
+                    let number = usize::from(leader.starts_with("operator-1"));
+                    scene.operators[number].kill().await;
+                    let next = users::next_leader(&scene.client, &leader).await;
+                    assert_ne!(next, leader);
+                    kills.longest_hand_over = kills.longest_hand_over.max(begun.elapsed());
+                    kills.leaders += 1;
+                    scene.operators[number].restart(scene.proxy.address).await;
+                }
+            }
+            1 => {
+                let operator = &scene.operators[random.below(2) as usize];
+                operator.kill().await;
+                tokio::time::sleep(down).await;
+                operator.restart(scene.proxy.address).await;
+                kills.others += 1;
+            }
+            2 => {
+                scene.proxy.crash(down).await;
+                kills.proxies += 1;
+            }
+            3 => {
+                scene.simulator.crash(down).await;
+                kills.simulators += 1;
+            }
+            4 => {
+                let mut cluster = scene.cluster.lock().await;
+                tokio::task::block_in_place(|| {
+                    cluster.kill_apiserver();
+                    cluster.start_apiserver().unwrap();
+                });
+                kills.api_servers += 1;
+            }
+            _ => {
+                let mut cluster = scene.cluster.lock().await;
+                tokio::task::block_in_place(|| {
+                    cluster.kill_etcd();
+                    cluster.start_etcd().unwrap();
+                });
+                kills.etcds += 1;
+            }
+        }
+    }
+    kills
+}
+
+/// Waits until ledger and controller have nothing, and Kubernetes no Kubernetes Pod.
+async fn nothing_is_left(scene: &Scene) {
+    let until = Instant::now() + SETTLE;
+    loop {
+        let ledger = scene.proxy.partitions().await;
+        let controller = scene.simulator.partitions().await;
+        let pods = users::pods(&scene.client).await;
+        let none = |list: &Option<Vec<Value>>| list.as_ref().is_some_and(Vec::is_empty);
+        if none(&ledger) && none(&controller) && none(&pods) {
+            return;
+        }
+        assert!(
+            Instant::now() < until,
+            "the ledger has {ledger:?}, the controller {controller:?}, Kubernetes {pods:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

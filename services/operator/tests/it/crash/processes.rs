@@ -1,0 +1,188 @@
+//! The processes that are killed, and come up again at the same address.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+/// Tells a copy of this test program what it is: role, address and what else it is to know.
+const COPY: &str = "IPU_OPERATOR_CRASH_COPY";
+const TOPOLOGY: &str = "pod16";
+
+/// What a copy of this program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Simulator,
+    Proxy,
+}
+
+/// A copy of this program that is proxy or simulator.
+pub(super) struct Copy {
+    pub(super) address: SocketAddr,
+    role: Role,
+    told: String,
+    kubeconfig: Option<PathBuf>,
+    child: Mutex<Child>,
+}
+
+impl std::fmt::Debug for Copy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} at {}", self.role, self.address)
+    }
+}
+
+impl Copy {
+    pub(super) async fn start(role: Role, told: &str, kubeconfig: Option<&Path>) -> Self {
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let (child, address) = spawn(role, anywhere, told, kubeconfig).await;
+        Self {
+            address,
+            role,
+            told: told.to_owned(),
+            kubeconfig: kubeconfig.map(Path::to_owned),
+            child: Mutex::new(child),
+        }
+    }
+
+    /// Kills it as it stands, and starts it again after some time.
+    pub(super) async fn crash(&self, down: Duration) {
+        let mut child = self.child.lock().await;
+        child.kill().await.unwrap();
+        tokio::time::sleep(down).await;
+        (*child, _) = spawn(self.role, self.address, &self.told, self.kubeconfig.as_deref()).await;
+    }
+
+    /// What it has; none if it does not answer.
+    pub(super) async fn partitions(&self) -> Option<Vec<Value>> {
+        let url = format!("http://{}/v1/partitions", self.address);
+        let request = crate::support::http().get(url).timeout(Duration::from_secs(5));
+        let answer = request.send().await.ok()?;
+        if !answer.status().is_success() {
+            return None;
+        }
+        let document: Value = answer.json().await.ok()?;
+        Some(document["partitions"].as_array().cloned().unwrap_or_default())
+    }
+}
+
+async fn spawn(
+    role: Role,
+    address: SocketAddr,
+    told: &str,
+    kubeconfig: Option<&Path>,
+) -> (Child, SocketAddr) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "crash::processes::a_copy_of_this_program_answers",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(COPY, format!("{role:?};{address};{told}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(kubeconfig) = kubeconfig {
+        command.env("KUBECONFIG", kubeconfig);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    loop {
+        let line = lines.next_line().await.unwrap();
+        let line = line.unwrap_or_else(|| panic!("{role:?} ended before it said where it serves"));
+        if let Some((_, address)) = line.rsplit_once("serves at ") {
+            // Its output is read to the end, so that it never waits for somebody to do so.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return (child, address.trim().parse().unwrap());
+        }
+    }
+}
+
+/// The harness itself: without its variable it starts a copy of this program, with it it is the copy.
+#[tokio::test]
+async fn a_copy_of_this_program_answers() {
+    let Ok(told) = std::env::var(COPY) else {
+        let scratch = tempfile::tempdir().unwrap();
+        let state = scratch.path().join("pod.json").display().to_string();
+        let simulator = Copy::start(Role::Simulator, &state, None).await;
+        simulator.crash(Duration::ZERO).await;
+        assert!(simulator.partitions().await.unwrap().is_empty());
+        return;
+    };
+    let mut words = told.splitn(3, ';');
+    let (role, address, told) = (
+        words.next().unwrap(),
+        words.next().unwrap(),
+        words.next().unwrap(),
+    );
+    let address: SocketAddr = address.parse().unwrap();
+    if role == "Simulator" {
+        let simulator = vipu_sim::Simulator::builder(TOPOLOGY.parse().unwrap())
+            .listen(address)
+            .state_file(told)
+            .delay(Duration::from_millis(20));
+        let simulator = simulator.start().await.unwrap();
+        println!("serves at {}", simulator.addr());
+        std::future::pending::<()>().await;
+    }
+    let mut settings = vipu_proxy::Settings::default();
+    settings.listen = Some(address);
+    settings.controllers = Some(told.to_owned());
+    settings.store = Some("kubernetes".into());
+    settings.namespace = Some("default".into());
+    settings.auth = Some(vipu_proxy::Auth::None);
+    let proxy = vipu_proxy::Proxy::start(settings.check().unwrap()).await.unwrap();
+    println!("serves at {}", proxy.addr());
+    std::future::pending::<()>().await;
+}
+
+/// An operator, of which two compete.
+#[derive(Debug)]
+pub(super) struct Operator {
+    number: u32,
+    kubeconfig: PathBuf,
+    child: Mutex<Child>,
+}
+
+impl Operator {
+    pub(super) fn start(number: u32, proxy: SocketAddr, kubeconfig: &Path) -> Self {
+        Self {
+            number,
+            kubeconfig: kubeconfig.to_owned(),
+            child: Mutex::new(run(number, proxy, kubeconfig)),
+        }
+    }
+
+    pub(super) async fn kill(&self) {
+        self.child.lock().await.kill().await.unwrap();
+    }
+
+    pub(super) async fn restart(&self, proxy: SocketAddr) {
+        *self.child.lock().await = run(self.number, proxy, &self.kubeconfig);
+    }
+}
+
+fn run(number: u32, proxy: SocketAddr, kubeconfig: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_ipu-operator"))
+        .args([
+            "--webhooks-port=0",
+            "--metrics-bind-address=127.0.0.1:0",
+            "--health-probe-bind-address=127.0.0.1:0",
+            "--namespace=default",
+            "--host-network=false",
+            "-v=1",
+        ])
+        .arg(format!("--vipu-proxy-svc=http://{proxy}"))
+        .env("KUBECONFIG", kubeconfig)
+        .env("POD_NAME", format!("operator-{number}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
