@@ -1,0 +1,26 @@
+/* Every rank tells the next one who it is, and all add up who they are. With an argument, the last rank ends with that exit code. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *variable(const char *name) {
+    const char *value = getenv(name);
+    return value ? value : "none";
+}
+
+int main(int argc, char **argv) {
+    int rank, size, heard, sum;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &heard, 1, MPI_INT, (rank + size - 1) % size, 0,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d on GCD %s of %s heard of %d, the sum is %d\n", rank, size, variable("IPUOF_VIPU_API_GCD_ID"),
+           variable("IPUOF_VIPU_API_PARTITION_ID"), heard, sum);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (argc > 1 && rank == size - 1) exit(atoi(argv[1]));
+    MPI_Finalize();
+    return 0;
+}

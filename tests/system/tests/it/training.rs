@@ -1,0 +1,96 @@
+//! Training jobs with a launcher that runs `mpirun` (seed 000 §6.6).
+
+use serde_json::json;
+
+use crate::product::installed_with_mpi;
+
+/// What the strictest profile of Kubernetes wants of a template.
+const RESTRICTED: &str = "      spec:
+        securityContext:
+          runAsNonRoot: true
+          runAsUser: 1000
+          seccompProfile: {type: RuntimeDefault}
+";
+const RESTRICTED_CONTAINER: &str = "        - name: training
+          securityContext:
+            allowPrivilegeEscalation: false
+            capabilities: {drop: [ALL]}
+";
+
+#[test]
+fn a_training_job_of_four_workers_runs_a_real_mpi_program_and_completes() {
+    let name = "a_training_job_of_four_workers_runs_a_real_mpi_program_and_completes";
+    let Some(product) = installed_with_mpi(name) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "training"]);
+    product.submit("training", "training", str::to_owned);
+    let status = product.until("training", "training", "Completed");
+    assert_eq!(status["lastMessage"], "All instances done", "{status}");
+    assert_eq!(status["exitCode"], 0, "{status}");
+    let log = product.kubectl(&["-n", "training", "logs", "training-launcher"]);
+    for rank in 0..4 {
+        let line = format!("rank {rank} of 4 on GCD {rank} of p-training-0-");
+        let heard = format!("heard of {}, the sum is 6", (rank + 3) % 4);
+        assert!(
+            log.lines()
+                .any(|said| said.starts_with(&line) && said.ends_with(&heard)),
+            "{log}"
+        );
+    }
+    // As it is installed, all of it is on the network of the node.
+    let path = "jsonpath={.items[*].spec.hostNetwork}";
+    let selector = "graphcore.ai/ipujob-name=training";
+    let network = product.kubectl(&["-n", "training", "get", "pods", "-l", selector, "-o", path]);
+    assert_eq!(network, "true true true true true");
+    // Its story is told where people look for it.
+    let told = product.kubectl(&[
+        "-n",
+        "training",
+        "get",
+        "events",
+        "--field-selector=involvedObject.kind=IPUJob",
+    ]);
+    assert!(told.contains("ipujob/training"), "{told}");
+    product.delete("training", "training");
+}
+
+#[test]
+fn a_rank_that_fails_fails_the_job_with_its_exit_code() {
+    let name = "a_rank_that_fails_fails_the_job_with_its_exit_code";
+    let Some(product) = installed_with_mpi(name) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "failing"]);
+    product.submit("failing", "training", |job| {
+        job.replace("    - ring\n", "    - ring\n    - \"17\"\n")
+    });
+    let status = product.until("failing", "training", "Failed");
+    assert_eq!(status["exitCode"], 17, "{status}");
+    let failure = &status["firstFailure"];
+    assert_eq!(
+        (&failure["name"], &failure["exitCode"]),
+        (&json!("training-launcher"), &json!(17)),
+        "{status}"
+    );
+    product.delete("failing", "training");
+}
+
+#[test]
+fn a_training_job_that_asks_for_nothing_runs_off_the_network_of_its_node_in_a_restricted_namespace() {
+    let name =
+        "a_training_job_that_asks_for_nothing_runs_off_the_network_of_its_node_in_a_restricted_namespace";
+    let Some(product) = installed_with_mpi(name) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "restricted"]);
+    let profile = "pod-security.kubernetes.io/enforce=restricted";
+    product.kubectl(&["label", "namespace", "restricted", profile]);
+    product.submit("restricted", "training", |job| {
+        job.replace("  workers:\n", "  workers:\n    hostNetwork: false\n")
+            .replace("      spec:\n", RESTRICTED)
+            .replace("        - name: training\n", RESTRICTED_CONTAINER)
+    });
+    product.until("restricted", "training", "Completed");
+    product.delete("restricted", "training");
+}
