@@ -1,5 +1,6 @@
 //! What several benchmarks share.
 
+pub mod cluster;
 mod load;
 mod pairs;
 mod settings;

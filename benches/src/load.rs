@@ -10,6 +10,9 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+/// The pause before a proxy that has too much to do is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// One connection to a proxy, kept open.
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
@@ -67,13 +70,30 @@ impl Connection {
         }
     }
 
+    /// Asks until it is done: a proxy that has too much to do says so, and is asked again, which the time includes.
     async fn call(&mut self, method: Method, path: &str, body: String) {
+        loop {
+            let (status, answer) = self.ask(&method, path, &body).await;
+            if status == StatusCode::OK {
+                return;
+            }
+            assert_eq!(
+                status,
+                StatusCode::SERVICE_UNAVAILABLE,
+                "{method} {path}: {}",
+                String::from_utf8_lossy(&answer)
+            );
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn ask(&mut self, method: &Method, path: &str, body: &str) -> (StatusCode, Bytes) {
         let request = Request::builder()
             .method(method.clone())
             .uri(path)
             .header("host", &self.host)
             .header("content-type", "application/json")
-            .body(Full::from(body))
+            .body(Full::from(body.to_owned()))
             .expect("a request");
         self.sender.ready().await.expect("the connection lives");
         let answer = self
@@ -82,18 +102,8 @@ impl Connection {
             .await
             .expect("the proxy answers");
         let status = answer.status();
-        let body = answer
-            .into_body()
-            .collect()
-            .await
-            .expect("the whole answer")
-            .to_bytes();
-        assert_eq!(
-            status,
-            StatusCode::OK,
-            "{method} {path}: {}",
-            String::from_utf8_lossy(&body)
-        );
+        let body = answer.into_body().collect().await.expect("the whole answer");
+        (status, body.to_bytes())
     }
 }
 
