@@ -169,6 +169,7 @@ impl Operator {
             }
             let mut moved = false;
             for effect in &plan.effects {
+                tracing::debug!(job = %spec.key(), ?effect, "does");
                 match self.apply(effect, &blueprint, &object, &mut seen).await {
                     Ok(Step::Moved) => moved = true,
                     Ok(Step::Still) => {}

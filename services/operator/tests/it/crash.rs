@@ -7,6 +7,7 @@ mod processes;
 mod users;
 mod watch;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ struct Scene {
     simulator: Copy,
     client: Client,
     over: AtomicBool,
+    /// Where everybody's log is.
+    logs: PathBuf,
 }
 
 fn variable(name: &str, default: u32) -> u32 {
@@ -70,15 +73,26 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
     let _nodes = FakeNodes::start(client.clone(), fake).await.unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let state = scratch.path().join("pod.json");
-    let simulator = Copy::start(Role::Simulator, &state.display().to_string(), None).await;
+    let log = |of: &str| scratch.path().join(format!("{of}.log"));
+    let simulator = Copy::start(
+        Role::Simulator,
+        &state.display().to_string(),
+        None,
+        log("controller"),
+    )
+    .await;
     let kubeconfig = cluster.kubeconfig();
     let proxy = Copy::start(
         Role::Proxy,
         &format!("{}:pod=a", simulator.address),
         Some(&kubeconfig),
+        log("proxy"),
     )
     .await;
-    let operators = [0, 1].map(|number| Operator::start(number, proxy.address, &kubeconfig));
+    let operators = [0, 1].map(|number| {
+        let log = log(&format!("operator-{number}"));
+        Operator::start(number, proxy.address, &kubeconfig, log)
+    });
     let scene = Arc::new(Scene {
         cluster: Mutex::new(cluster),
         operators,
@@ -86,6 +100,7 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
         simulator,
         client,
         over: AtomicBool::new(false),
+        logs: scratch.path().to_owned(),
     });
     let killer = tokio::spawn(kill(Arc::clone(&scene), random.split()));
     let watcher = tokio::spawn(Watch::new(Arc::clone(&scene)).look());

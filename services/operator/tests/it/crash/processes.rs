@@ -27,6 +27,7 @@ pub(super) struct Copy {
     role: Role,
     told: String,
     kubeconfig: Option<PathBuf>,
+    log: PathBuf,
     child: Mutex<Child>,
 }
 
@@ -37,14 +38,16 @@ impl std::fmt::Debug for Copy {
 }
 
 impl Copy {
-    pub(super) async fn start(role: Role, told: &str, kubeconfig: Option<&Path>) -> Self {
+    /// Its log is appended to the file `log`.
+    pub(super) async fn start(role: Role, told: &str, kubeconfig: Option<&Path>, log: PathBuf) -> Self {
         let anywhere = "127.0.0.1:0".parse().unwrap();
-        let (child, address) = spawn(role, anywhere, told, kubeconfig).await;
+        let (child, address) = spawn(role, anywhere, told, kubeconfig, &log).await;
         Self {
             address,
             role,
             told: told.to_owned(),
             kubeconfig: kubeconfig.map(Path::to_owned),
+            log,
             child: Mutex::new(child),
         }
     }
@@ -54,7 +57,8 @@ impl Copy {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
         tokio::time::sleep(down).await;
-        (*child, _) = spawn(self.role, self.address, &self.told, self.kubeconfig.as_deref()).await;
+        let kubeconfig = self.kubeconfig.as_deref();
+        (*child, _) = spawn(self.role, self.address, &self.told, kubeconfig, &self.log).await;
     }
 
     /// What it has; none if it does not answer.
@@ -75,6 +79,7 @@ async fn spawn(
     address: SocketAddr,
     told: &str,
     kubeconfig: Option<&Path>,
+    log: &Path,
 ) -> (Child, SocketAddr) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -85,7 +90,7 @@ async fn spawn(
         ])
         .env(COPY, format!("{role:?};{address};{told}"))
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(append(log))
         .kill_on_drop(true);
     if let Some(kubeconfig) = kubeconfig {
         command.env("KUBECONFIG", kubeconfig);
@@ -103,18 +108,26 @@ async fn spawn(
     }
 }
 
+/// A process writes what it has to say to the end of this file.
+fn append(log: &Path) -> Stdio {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+    file.unwrap().into()
+}
+
 /// The harness itself: without its variable it starts a copy of this program, with it it is the copy.
 #[tokio::test]
 async fn a_copy_of_this_program_answers() {
     let Ok(told) = std::env::var(COPY) else {
         let scratch = tempfile::tempdir().unwrap();
         let state = scratch.path().join("pod.json").display().to_string();
-        let simulator = Copy::start(Role::Simulator, &state, None).await;
+        let simulator = Copy::start(Role::Simulator, &state, None, scratch.path().join("log")).await;
         simulator.crash(Duration::ZERO).await;
         assert!(simulator.partitions().await.unwrap().is_empty());
         return;
     };
     let mut words = told.splitn(3, ';');
+    let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
+    debug.with_ansi(false).with_writer(std::io::stderr).init();
     let (role, address, told) = (
         words.next().unwrap(),
         words.next().unwrap(),
@@ -146,15 +159,18 @@ async fn a_copy_of_this_program_answers() {
 pub(super) struct Operator {
     number: u32,
     kubeconfig: PathBuf,
+    log: PathBuf,
     child: Mutex<Child>,
 }
 
 impl Operator {
-    pub(super) fn start(number: u32, proxy: SocketAddr, kubeconfig: &Path) -> Self {
+    /// Its log is appended to the file `log`.
+    pub(super) fn start(number: u32, proxy: SocketAddr, kubeconfig: &Path, log: PathBuf) -> Self {
         Self {
             number,
             kubeconfig: kubeconfig.to_owned(),
-            child: Mutex::new(run(number, proxy, kubeconfig)),
+            child: Mutex::new(run(number, proxy, kubeconfig, &log)),
+            log,
         }
     }
 
@@ -163,11 +179,11 @@ impl Operator {
     }
 
     pub(super) async fn restart(&self, proxy: SocketAddr) {
-        *self.child.lock().await = run(self.number, proxy, &self.kubeconfig);
+        *self.child.lock().await = run(self.number, proxy, &self.kubeconfig, &self.log);
     }
 }
 
-fn run(number: u32, proxy: SocketAddr, kubeconfig: &Path) -> Child {
+fn run(number: u32, proxy: SocketAddr, kubeconfig: &Path, log: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_ipu-operator"))
         .args([
             "--webhooks-port=0",
@@ -175,13 +191,13 @@ fn run(number: u32, proxy: SocketAddr, kubeconfig: &Path) -> Child {
             "--health-probe-bind-address=127.0.0.1:0",
             "--namespace=default",
             "--host-network=false",
-            "-v=1",
+            "-v=3",
         ])
         .arg(format!("--vipu-proxy-svc=http://{proxy}"))
         .env("KUBECONFIG", kubeconfig)
         .env("POD_NAME", format!("operator-{number}"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(append(log))
+        .stderr(append(log))
         .kill_on_drop(true)
         .spawn()
         .unwrap()

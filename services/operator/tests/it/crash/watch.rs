@@ -34,11 +34,12 @@ impl Watch {
     /// None if somebody does not answer.
     async fn once(&self) -> Option<()> {
         let scene = &self.0;
-        let before = running(&users::pods(&scene.client).await?);
+        let first = users::pods(&scene.client).await?;
         let ledger = scene.proxy.partitions().await?;
         let controller = scene.simulator.partitions().await?;
+        let last = users::pods(&scene.client).await?;
         // Who ran before and after ran in between.
-        let after = running(&users::pods(&scene.client).await?);
+        let (before, after) = (running(&first), running(&last));
         let mut ipus = BTreeSet::new();
         for partition in &controller {
             for ipu in partition["spec"]["ipus"].as_array().unwrap() {
@@ -48,26 +49,58 @@ impl Watch {
                 );
             }
         }
-        for (_, partition, job, attempt) in before.intersection(&after) {
-            let entry = ledger.iter().find(|entry| entry["id"] == *partition);
-            let entry = entry.unwrap_or_else(|| panic!("{partition} is used, and not in the ledger"));
-            assert_eq!(entry["owner"]["uid"], *job, "{partition} is another's");
-            assert!(
-                entry["state"] != "waiting" && entry["state"] != "releasing",
-                "it is used: {entry}"
-            );
-            assert_eq!(
-                entry["attempt"].to_string(),
-                *attempt,
-                "it was made ready for another attempt: {entry}"
-            );
-            assert!(
-                controller.iter().any(|there| there["id"] == *partition),
-                "{partition} is used, and not at the controller"
-            );
+        for runs in before.intersection(&after) {
+            if let Err(wrong) = rightly(runs, &ledger, &controller) {
+                let pod = |list: &[Value]| list.iter().find(|pod| pod["metadata"]["uid"] == runs.0).cloned();
+                self.tell(&runs.1);
+                panic!(
+                    "{wrong}\nbefore: {:#?}\nafter: {:#?}\nledger: {ledger:#?}",
+                    pod(&first),
+                    pod(&last)
+                );
+            }
         }
         Some(())
     }
+
+    /// Prints what everybody's log says of the job of a partition.
+    fn tell(&self, partition: &str) {
+        let mut words = partition
+            .splitn(2, '-')
+            .nth(1)
+            .unwrap_or(partition)
+            .rsplitn(3, '-');
+        let job = words.nth(2).unwrap_or(partition);
+        for file in std::fs::read_dir(&self.0.logs).unwrap() {
+            let file = file.unwrap().path();
+            let log = std::fs::read(&file).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let about = log.lines().filter(|line| line.contains(job));
+            println!("{}:", file.display());
+            about.for_each(|line| println!("    {line}"));
+        }
+    }
+}
+
+/// Whether somebody runs on what ledger and controller say is his.
+fn rightly(runs: &Runs, ledger: &[Value], controller: &[Value]) -> Result<(), String> {
+    let (_, partition, job, attempt) = runs;
+    let Some(entry) = ledger.iter().find(|entry| entry["id"] == *partition) else {
+        return Err(format!("{partition} is used, and not in the ledger"));
+    };
+    if entry["owner"]["uid"] != *job {
+        return Err(format!("{partition} is another's"));
+    }
+    if entry["state"] == "waiting" || entry["state"] == "releasing" {
+        return Err(format!("{partition} is used, and {}", entry["state"]));
+    }
+    if entry["attempt"].to_string() != *attempt {
+        return Err(format!("{partition} was made ready for another attempt"));
+    }
+    if controller.iter().all(|there| there["id"] != *partition) {
+        return Err(format!("{partition} is used, and not at the controller"));
+    }
+    Ok(())
 }
 
 fn running(pods: &[Value]) -> BTreeSet<Runs> {
