@@ -29,12 +29,14 @@ const LIST_AGE: Duration = Duration::from_secs(5);
 /// How many IPUJobs are listed; of more the others are asked about one by one.
 const LIST_MOST: u32 = 10_000;
 
-/// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` `ipujobs` of group
-/// `graphcore.ai`, and better may `list` them too.
+/// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` and `list` `ipujobs` of
+/// group `graphcore.ai`, and `list` `pods`.
 ///
-/// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one:
-/// it keeps an IPUJob whose workers are to end first (a finalizer). Everything else is [`Life::Unknown`]: an API server
-/// that does not answer or does not let us look, a cluster without IPUJobs, owners of other kinds.
+/// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one, and
+/// that no Kubernetes Pod of the job is left that has not ended. The finalizer of an IPUJob keeps it until its workers have
+/// ended; but people take finalizers off by hand, and one that is put on while somebody deletes the object comes too late.
+/// Everything else is [`Life::Unknown`]: an API server that does not answer or does not let us look, a cluster without
+/// IPUJobs, owners of other kinds.
 ///
 /// What IPUJobs were granted follows from their status: where `iPUPartitionCreated` is true, every instance has its partition,
 /// for the attempt that `instances` says, or `restartCount` where it says none. So whoever writes the status sets
@@ -120,12 +122,41 @@ impl IpuJobLiveness {
         match bounded(PATIENCE, api.get_metadata(name)).await {
             Ok(found) => match found.metadata.uid {
                 Some(uid) if uid == job.uid.as_str() => Life::Live,
-                Some(_) => Life::Dead,
+                Some(_) => self.life_after(job).await,
                 None => Life::Unknown,
             },
-            Err(failure) if is_absent(&failure, name) => Life::Dead,
+            Err(failure) if is_absent(&failure, name) => self.life_after(job).await,
             Err(failure) => {
                 tracing::debug!(%job, %failure, "whether an IPUJob lives is not known");
+                Life::Unknown
+            }
+        }
+    }
+}
+
+impl IpuJobLiveness {
+    /// What is left of an IPUJob that is gone: its Kubernetes Pods may still be on their way out, and use the partition.
+    async fn life_after(&self, job: &JobKey) -> Life {
+        let uid = job.uid.as_str();
+        if !is_label_value(uid) {
+            // No Kubernetes Pod can bear it.
+            return Life::Dead;
+        }
+        let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), job.namespace.as_str(), &pods);
+        let left = ListParams::default()
+            .labels(&format!("{}={uid}", IpuJob::UID_LABEL))
+            .fields("status.phase!=Succeeded,status.phase!=Failed")
+            .limit(1);
+        match bounded(PATIENCE, api.list_metadata(&left)).await {
+            Ok(found) if found.items.is_empty() => Life::Dead,
+            Ok(_) => {
+                tracing::info!(%job, "an IPUJob is gone, and its Kubernetes Pods are not yet");
+                Life::Unknown
+            }
+            Err(failure) => {
+                tracing::warn!(%job, %failure, "an IPUJob is gone, and whether its Kubernetes Pods are is not known");
                 Life::Unknown
             }
         }
@@ -213,6 +244,15 @@ fn is_absent(failure: &Failure, name: &str) -> bool {
         details.name == name && details.kind == "ipujobs" && details.group == "graphcore.ai"
     });
     status.code == 404 && status.reason == "NotFound" && named
+}
+
+/// Whether this may be the value of a label. Anything else would ask something else.
+fn is_label_value(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.starts_with(plain)
+        && text.ends_with(plain)
+        && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
 }
 
 /// Whether an object of Kubernetes may be called so. Anything else would make another address of it.

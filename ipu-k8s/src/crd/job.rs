@@ -32,6 +32,8 @@ impl IpuJob {
     pub const KIND: &'static str = "IPUJob";
     /// What keeps a job until everything that it held is given back (seed 000 §6.6).
     pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
+    /// The label of its Kubernetes Pods that has its uid as the value.
+    pub const UID_LABEL: &'static str = "graphcore.ai/ipujob-uid";
     /// The value of `spec.managedBy` that means our operator, as its absence does.
     pub const OPERATOR: &'static str = "graphcore.ai/ipu-operator";
 

@@ -3,7 +3,7 @@
 /// The job's name.
 pub const JOB_NAME: &str = "graphcore.ai/ipujob-name";
 /// The job's uid.
-pub const JOB_UID: &str = "graphcore.ai/ipujob-uid";
+pub const JOB_UID: &str = crate::crd::IpuJob::UID_LABEL;
 /// `worker` or `launcher`.
 pub const ROLE: &str = "graphcore.ai/role";
 /// Which instance, from 0.

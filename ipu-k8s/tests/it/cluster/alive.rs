@@ -27,6 +27,18 @@ spec:
 const JOB: &str =
     "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: mnist, namespace: default}}";
 
+/// What is left of a job whose uid is in a label.
+const LEFT: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: default}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: left, namespace: default, labels: {graphcore.ai/ipujob-uid: u2}}
+spec: {automountServiceAccountToken: false, containers: [{name: main, image: none}]}
+";
+
 /// Two instances of eight IPUs, which were granted for the fourth attempt.
 const GRANTED: &str = "
 apiVersion: graphcore.ai/v1alpha1
@@ -96,6 +108,45 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
         alive.life_of(&owned("gone", "u1")).await,
         Life::Dead,
         "none of the name"
+    );
+
+    // Somebody took the finalizer off, or it came too late: the job is gone before what it runs.
+    apply(&cluster, LEFT);
+    assert_eq!(
+        alive.life_of(&owned("gone", "u2")).await,
+        Life::Unknown,
+        "it still runs"
+    );
+    assert_eq!(
+        alive.life_of(&owned("gone", "u3")).await,
+        Life::Dead,
+        "what runs is another's"
+    );
+    let ended = r#"{"status": {"phase": "Failed"}}"#;
+    cluster
+        .kubectl(&["patch", "pod", "left", "--subresource=status", "-p", ended])
+        .unwrap();
+    assert_eq!(
+        alive.life_of(&owned("gone", "u2")).await,
+        Life::Dead,
+        "it has ended"
+    );
+    for words in [
+        "create clusterrole jobs --verb=get,list --resource=ipujobs.graphcore.ai",
+        "create clusterrolebinding jobs --clusterrole=jobs --user=blind",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        cluster.kubectl(&words).unwrap();
+    }
+    let blind = IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
+    // Rights take a moment to be known.
+    while blind.life_of(&owned("mnist", &uid)).await != Life::Live {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        blind.life_of(&owned("gone", "u3")).await,
+        Life::Unknown,
+        "what runs is not to be seen"
     );
 
     let mut of_slurm = owned("gone", "u1");

@@ -75,7 +75,7 @@ async fn the_guide_s_role_allows_nothing_but_what_the_proxy_does() {
         ("patch", "configmap/vipu-controllers"),
         ("list", "configmaps"),
         ("get", "secrets"),
-        ("list", "pods"),
+        ("delete", "pods"),
         ("delete", "ipujobs.graphcore.ai"),
         ("create", "serviceaccounts"),
     ] {
