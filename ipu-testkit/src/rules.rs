@@ -83,7 +83,7 @@ const fn row(
 const LONGEST: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
-const ROWS: [Row; 45] = [
+const ROWS: [Row; 46] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |look| look.pauses().any(|pause| pause == look.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
@@ -100,6 +100,8 @@ const ROWS: [Row; 45] = [
         |look| look.is_over() && look.kept_until().is_some_and(|end| end > look.seen.now) && look.plan.wake.is_some()),
     row("cleanup", "Over", "a finished job whose `ttlSecondsAfterFinished` are over",
         |look| look.is_over() && look.kept_until().is_some_and(|end| end <= look.seen.now)),
+    row("cleanup", "MakesRoom", "an instance that has ended before its job gives back a partition that another one waits for",
+        |look| !look.is_over() && !look.seen.deleted && look.ended().any(|facts| look.makes_room(facts))),
     row("deadline", "Unlimited", "a job without limit, or that has not begun, goes on",
         |look| look.goes_on() && look.time_limit().is_none()),
     row("deadline", "Until", "a job goes on within its limit, and `wake` is not after it",
@@ -249,6 +251,14 @@ impl<'a> Look<'a> {
             matches!(effect, Effect::StopWorker { instance, .. } | Effect::StopLauncher { instance, .. }
                 | Effect::ReleasePartition { instance, .. } if *instance == of)
         })
+    }
+
+    /// Whether an instance that could have kept its partition gives it back.
+    fn makes_room(&self, facts: &InstanceFacts) -> bool {
+        let known = self.seen.status.instance(facts.index);
+        let keeps = known.is_some_and(|known| known.outcome != Some(Outcome::SessionOver));
+        let granted = matches!(facts.partition, PartitionFacts::Active { .. });
+        keeps && granted && !self.job.suspend() && self.is_reduced(facts.index)
     }
 
     fn kept_until(&self) -> Option<Timestamp> {

@@ -143,8 +143,10 @@ pub enum BrokenPlan {
         /// Why it is wrong.
         what: &'static str,
     },
-    /// An instance that has ended and goes on standing in the line.
-    #[error("instance {instance} has ended and still waits for a partition")]
+    /// An instance that has ended and stands in the line itself, or keeps a partition while another one of its job stands there.
+    #[error(
+        "instance {instance} has ended, and waits for a partition or keeps one that another instance waits for"
+    )]
     LeftInLine {
         /// Which instance.
         instance: u32,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::observation::{PartitionFacts, ProcessPhase};
 use crate::plan::Effect;
 use crate::plan::view::{Instance, Pass, Recorded, Stage};
-use crate::rules::cleanup::Role;
+use crate::rules::cleanup::{Line, Role};
 use crate::rules::finalize::{self, Processes, Step};
 use crate::rules::{reset, scale, suspend};
 
@@ -30,12 +30,13 @@ enum Course {
 impl<'a> Pass<'a> {
     pub(super) fn act(&mut self) {
         let mut instances = core::mem::take(&mut self.instances);
+        let line = self.line(&instances);
         // What goes, goes highest first; what comes, comes lowest first, and after what goes.
         for instance in instances.iter_mut().rev() {
             instance.stage = match self.course(instance) {
                 Course::Hold => Stage::Judged,
                 Course::Remove => self.remove(instance),
-                Course::Tidy => self.tidy(instance),
+                Course::Tidy => self.tidy(instance, line),
                 Course::Advance => continue,
             };
         }
@@ -53,6 +54,19 @@ impl<'a> Pass<'a> {
             self.wake_by(self.seen.now);
         }
         self.instances = instances;
+    }
+
+    /// Whether an instance that goes on stands in the line.
+    fn line(&self, instances: &[Instance<'a>]) -> Line {
+        let waits = |instance: &Instance<'a>| {
+            matches!(instance.partition, PartitionFacts::Waiting { .. })
+                && self.course(instance) == Course::Advance
+        };
+        if instances.iter().any(waits) {
+            Line::Waits
+        } else {
+            Line::Empty
+        }
     }
 
     fn course(&self, instance: &Instance<'a>) -> Course {

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::observation::{ProcessFacts, ProcessPhase};
 use crate::plan::Effect;
 use crate::plan::view::{Instance, Pass, Stage};
-use crate::rules::cleanup::{self, Retention, Role};
+use crate::rules::cleanup::{self, Line, Retention, Role};
 use crate::rules::finalize::{self, Processes, Step};
 use crate::rules::orphan;
 
@@ -44,26 +44,29 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it.
-    pub(super) fn tidy(&mut self, instance: &Instance<'a>) -> Stage {
+    /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it; if its
+    /// partition goes, because others of the job stand in the `line`, everything that is alive.
+    pub(super) fn tidy(&mut self, instance: &Instance<'a>, line: Line) -> Stage {
         if let Retention::Until(end) = self.retention() {
             self.wake_by(end);
         }
+        let goes = cleanup::of_ended(instance.partition, line) == cleanup::Verdict::Remove;
+        let yields = |process: &ProcessFacts| line == Line::Waits && process.phase.is_alive();
         let launchers_stay = self.keeps(Role::Launcher);
         for launcher in &instance.launchers {
-            if !launchers_stay || self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+            let orphan = self.judge_launcher(instance, launcher) == orphan::Verdict::Stop;
+            if !launchers_stay || orphan || yields(launcher) {
                 self.stop_launcher(instance, launcher);
             }
         }
         let workers_stay = self.keeps(Role::Worker);
         for worker in instance.workers.iter().rev() {
-            if !workers_stay || self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+            let orphan = self.judge_worker(instance, worker) == orphan::Verdict::Stop;
+            if !workers_stay || orphan || yields(worker) {
                 self.stop_worker(instance, worker);
             }
         }
-        // A place in the line is no partition: who has ended does not wait for one.
-        let in_line = matches!(instance.partition, PartitionFacts::Waiting { .. });
-        if in_line && instance.processes_left() != Processes::Alive {
+        if goes && finalize::decide(instance.processes_left(), instance.partition) == Step::Release {
             self.release(instance);
         }
         Stage::Ended

@@ -10,12 +10,15 @@
 //! | All | remove | remove | remove |
 //! | any, once `ttlSecondsAfterFinished` is over | remove | remove | remove |
 //!
-//! A place in the line for a partition is never kept. Before the job has finished, everything is kept. What is kept stays until the job is deleted: under None the sleeping
-//! workers of a launcher go on sleeping, and `status.ipusHeld` says what the finished job still holds.
+//! A place in the line for a partition is never kept. Before the job has finished, everything is kept, but for this: an instance that
+//! has ended gives its partition back, and stops what still runs in it, while another instance of the job stands in the line. Otherwise
+//! instances that do not fit at once could wait for ever for what their own job keeps. What is kept stays until the job is deleted:
+//! under None the sleeping workers of a launcher go on sleeping, and `status.ipusHeld` says what the finished job still holds.
 
 use core::time::Duration;
 
 use crate::job::CleanPodPolicy;
+use crate::observation::PartitionFacts;
 use crate::plan::JobPhase;
 use crate::units::Timestamp;
 
@@ -66,6 +69,23 @@ pub(crate) const fn decide(
         | (_, CleanPodPolicy::Workers, Role::Worker) => Verdict::Remove,
         (_, CleanPodPolicy::Workers, Role::Launcher | Role::Partition)
         | (_, CleanPodPolicy::None, Role::Worker | Role::Launcher | Role::Partition) => Verdict::Keep,
+    }
+}
+
+/// Whether another instance of the job that goes on stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// None does.
+    Empty,
+    /// One does.
+    Waits,
+}
+
+/// Whether the partition of an instance stays that has ended before its job.
+pub(crate) const fn of_ended(partition: &PartitionFacts, others: Line) -> Verdict {
+    match (partition, others) {
+        (PartitionFacts::Waiting { .. }, _) | (_, Line::Waits) => Verdict::Remove,
+        (_, Line::Empty) => Verdict::Keep,
     }
 }
 

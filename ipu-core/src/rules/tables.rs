@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::cleanup::{self, Retention, Role};
+use super::cleanup::{self, Line, Retention, Role};
 use super::restart::{self, End, GiveUp};
 use super::{backoff, finalize, reset};
 use crate::exit::ExitCodeSet;
@@ -174,6 +174,17 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_instance_that_has_ended_keeps_its_partition_unless_it_is_in_the_line_or_another_one_is() {
+    for partition in partitions() {
+        let in_line = matches!(partition, PartitionFacts::Waiting { .. });
+        let alone = cleanup::of_ended(&partition, Line::Empty);
+        assert_eq!(alone == cleanup::Verdict::Remove, in_line, "{partition:?}");
+        let beside = cleanup::of_ended(&partition, Line::Waits);
+        assert_eq!(beside, cleanup::Verdict::Remove, "{partition:?}");
     }
 }
 

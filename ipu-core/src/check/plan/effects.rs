@@ -176,7 +176,8 @@ fn check_stop(
     let cleaned = facts.is_finished()
         && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
         && who != Who::Launcher;
-    (!straggler && !cleaned).then_some(BrokenPlan::StoppedForNothing { effect })
+    let yielded = facts.may_yield(instance) && stoppable().any(ProcessPhase::is_alive);
+    (!straggler && !cleaned && !yielded).then_some(BrokenPlan::StoppedForNothing { effect })
 }
 
 fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
@@ -187,6 +188,7 @@ fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32
         .any(|partition| !matches!(partition, PartitionFacts::Absent | PartitionFacts::Releasing));
     let due = facts.is_to_have_nothing(instance)
         || facts.is_given_back(instance)
+        || facts.may_yield(instance)
         || facts.waits_for_nothing(instance);
     if facts.any_alive(instance) {
         Some(BrokenPlan::UnderProcesses { effect })
@@ -228,17 +230,18 @@ fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>)
         // What is judged in this pass is acted upon in the next.
         let due = facts.seen.deleted || !facts.is_judged(plan, instance);
         let any = |_, _: &_| true;
+        let yields = facts.must_yield(plan, instance);
         if due && facts.is_to_have_nothing(instance) {
             if stuck || is_unstopped(facts, plan, instance, any) {
                 broken.push(BrokenPlan::LeftBehind { instance });
             }
         } else if due
             && is_unstopped(facts, plan, instance, |who, process| {
-                is_to_go(facts, instance, who, process)
+                is_to_go(facts, instance, who, process) || (yields && process.phase.is_alive())
             })
         {
             broken.push(BrokenPlan::LeftRunning { instance });
-        } else if due && facts.waits_for_nothing(instance) && stuck {
+        } else if due && (yields || facts.waits_for_nothing(instance)) && stuck {
             broken.push(BrokenPlan::LeftInLine { instance });
         }
     }

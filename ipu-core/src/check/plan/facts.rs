@@ -141,6 +141,35 @@ impl<'a> Facts<'a> {
         self.outcome(instance).is_some() && waits && others.next().is_none()
     }
 
+    /// Whether an instance that has ended is to make room, as far as it can be told: another one of its job stands in the line.
+    pub(super) fn may_yield(&self, instance: u32) -> bool {
+        let waits = |other: u32| {
+            self.partitions(other)
+                .any(|partition| matches!(partition, PartitionFacts::Waiting { .. }))
+        };
+        self.has_ended_early(instance) && self.others(instance).any(waits)
+    }
+
+    /// The same, where there is no doubt: what the other one has is not contradicted, and nothing is judged of it in `plan`.
+    pub(super) fn must_yield(&self, plan: &Plan, instance: u32) -> bool {
+        let waits = |other: u32| {
+            let mut all = self.partitions(other);
+            let waits = matches!(all.next(), Some(PartitionFacts::Waiting { .. })) && all.next().is_none();
+            waits && !self.is_judged(plan, other)
+        };
+        self.has_ended_early(instance) && self.others(instance).any(waits)
+    }
+
+    fn has_ended_early(&self, instance: u32) -> bool {
+        self.outcome(instance).is_some() && !self.is_finished()
+    }
+
+    /// The other instances that are to run.
+    fn others(&self, instance: u32) -> impl Iterator<Item = u32> {
+        let indexes = self.seen.instances.iter().map(|facts| facts.index);
+        indexes.filter(move |other| *other != instance && self.is_to_run(*other))
+    }
+
     fn is_retention_over(&self) -> bool {
         match (self.job.ttl_after_finished(), self.seen.status.finished) {
             (Some(ttl), Some(finished)) => finished.plus(ttl) <= self.seen.now,

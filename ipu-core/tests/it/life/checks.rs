@@ -2,7 +2,7 @@
 
 use ipu_core::{BrokenPlan, Effect, JobPhase, Outcome, PartitionFacts, Plan, ProcessPhase, check_plan};
 
-use ipu_testkit::{JobWorld, Who};
+use ipu_testkit::{JobWorld, Room, Who};
 
 use super::{pass, plan_of};
 
@@ -177,6 +177,50 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
         &judged,
         |plan| plan.effects.push(STOP),
         |broken| *broken == BrokenPlan::ActedBeforeRecord { effect: STOP },
+    );
+}
+
+#[test]
+fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
+    let in_line = |clean: &str| {
+        world(&format!("instances=1 clean={clean}"), |world| {
+            world.room = Room::Full;
+            world.change(["instances=2"]).unwrap();
+            rest(world);
+            world.exits(0, Who::Worker(0), 0);
+            // The verdict is recorded.
+            let _ = pass(world);
+        })
+    };
+    for clean in ["None", "Workers", "All"] {
+        let waits = in_line(clean);
+        assert!(plan_of(&waits).effects.contains(&release(&waits)), "{clean}");
+        found(
+            &waits,
+            |plan| plan.effects.clear(),
+            |broken| *broken == BrokenPlan::LeftInLine { instance: 0 },
+        );
+    }
+    let alone = world("instances=2 clean=None", |world| {
+        world.exits(0, Who::Worker(0), 0);
+        rest(world);
+    });
+    found(
+        &alone,
+        |plan| plan.effects.push(release(&alone)),
+        |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
+    );
+    let serving = world("shape=launcher instances=1 clean=None", |world| {
+        world.room = Room::Full;
+        world.change(["instances=2"]).unwrap();
+        rest(world);
+        world.exits(0, Who::Launcher, 0);
+        let _ = pass(world);
+    });
+    found(
+        &serving,
+        |plan| plan.effects.clear(),
+        |broken| *broken == BrokenPlan::LeftRunning { instance: 0 },
     );
 }
 

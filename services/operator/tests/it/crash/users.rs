@@ -154,8 +154,7 @@ fn job(number: u32, random: &mut Random) -> Value {
         "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
         "metadata": {"name": format!("job-{number}")},
         "spec": {
-            // Not two: what an instance that has ended keeps until its job has, the other one may wait for in vain.
-            "jobInstances": 1,
+            "jobInstances": 1 + random.below(2),
             "ipusPerJobInstance": (1 << random.below(3)).to_string(),
             "cleanPodPolicy": random.pick(&["None", "Workers", "All"]),
             "ttlSecondsAfterFinished": random.below(3),
