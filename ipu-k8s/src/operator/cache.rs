@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ipu_core::Timestamp;
 use serde_json::Value;
 
 use super::pods::{KubePod, version};
@@ -29,6 +30,8 @@ struct Known {
     unsure: HashMap<String, BTreeSet<String>>,
     /// Whether the proxy's events are being heard.
     told: bool,
+    /// When work on a job began that nothing was recorded of yet, by its uid.
+    begun: HashMap<String, Timestamp>,
     /// What was applied last of the objects that a job shares, by the uid of the job.
     applied: HashMap<String, u64>,
 }
@@ -206,6 +209,7 @@ impl Cache {
         let mut known = self.lock();
         let written = known.written.entry(job.to_owned()).or_default();
         *written = (*written).max(version);
+        known.begun.remove(job);
     }
 
     /// Whether the job was written here since `version`: who looks at that looks at the past.
@@ -215,6 +219,12 @@ impl Cache {
             .written
             .get(job)
             .is_some_and(|written| *written > version)
+    }
+
+    /// When work on the job began here, of which nothing was recorded yet: `now` if this is the first that is heard of it.
+    #[must_use]
+    pub fn begun(&self, job: &str, now: Timestamp) -> Timestamp {
+        *self.lock().begun.entry(job.to_owned()).or_insert(now)
     }
 
     /// Whether the shared objects of the job were applied as they are now; `fingerprint` is of what they are.
@@ -233,6 +243,7 @@ impl Cache {
         let mut known = self.lock();
         known.written.remove(job);
         known.applied.remove(job);
+        known.begun.remove(job);
         known.unsure.remove(job);
     }
 }

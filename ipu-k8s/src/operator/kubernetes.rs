@@ -108,6 +108,13 @@ fn untyped(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
+fn create() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
 async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, PortError> {
     bounded(PATIENCE, call)
         .await
@@ -152,11 +159,7 @@ impl ApiServer for KubeApi {
         let object = typed(pod)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let api = self.api(&namespace, &pods());
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        Ok(untyped(&call(api.create(&params, &object)).await?))
+        Ok(untyped(&call(api.create(&create(), &object)).await?))
     }
 
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError> {
@@ -176,6 +179,11 @@ impl ApiServer for KubeApi {
         let typed = typed(object)?;
         let name = typed.metadata.name.clone().unwrap_or_default();
         let api = self.api(&typed.metadata.namespace.clone().unwrap_or_default(), &resource);
+        // Mostly it is not there yet, and to create it costs the API server far less than to apply it.
+        match call(api.create(&create(), &typed)).await {
+            Err(PortError::Conflict(_)) => {}
+            done => return done.map(drop),
+        }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         call(api.patch(&name, &params, &Patch::Apply(object)))
             .await

@@ -73,7 +73,7 @@ pub trait ApiServer: Send + Sync {
     async fn create_pod(&self, pod: &Value) -> Result<Value, PortError>;
     /// Deletes the Kubernetes Pod of this name and uid, giving it its time to end; [`PortError::NotFound`] if it is gone.
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError>;
-    /// Applies any other object.
+    /// Creates any other object, or makes it what this one says.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
     /// Patches a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a `resourceVersion`
     /// that is not the newest.

@@ -5,7 +5,7 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-use super::observe::Seen;
+use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
 use super::port::{JobEvent, Part, PortError, Severity};
 use super::reconcile::Operator;
@@ -17,6 +17,8 @@ use crate::resources::{Blueprint, selector};
 /// How often a status is written of which only the words have changed: with a thousand jobs in the line, each that goes
 /// changes the words of all others.
 const WORDS: Duration = Duration::from_secs(15);
+/// How long a job may be on its way from its first look to running before that is told: one that has got there has told it all.
+const BRIEF: Duration = Duration::from_secs(2);
 /// The most characters of a message.
 const MESSAGE: usize = 1024;
 
@@ -27,7 +29,8 @@ pub(super) enum Written {
     Now(Value),
     /// It says so already.
     Before,
-    /// Only words are new, and the last ones were written a moment ago: it is to be written after this time.
+    /// Only words are new, and the last ones were written a moment ago, or there will be more to say in a moment: it is to be
+    /// written after this time.
     Later(Duration),
 }
 
@@ -41,21 +44,33 @@ impl Operator {
         plan: &Plan,
         seen: &Seen,
     ) -> Result<Written, PortError> {
+        let begun = match before.phase {
+            None => self.cache.begun(blueprint.spec.key().uid.as_str(), seen.now),
+            Some(_) => seen.now,
+        };
         let mut after = before.clone();
         after.remember(&plan.status);
-        after.start_time.get_or_insert(Time(seen.now));
+        after.start_time.get_or_insert(Time(begun));
         after.observed_generation = object["metadata"]["generation"].as_i64();
         after.selector = Some(selector(blueprint.spec.key().name.as_str()));
         after.workers_status = count(&seen.pods);
         report_instances(&mut after, blueprint, plan, seen);
         after.ipu_partition_created = all_granted(&after, blueprint, seen);
         report_failure(&mut after, before, blueprint, seen);
-        report_condition(&mut after, blueprint, plan, seen.now);
+        if before.phase.is_none() && plan.status.phase == JobPhase::Running {
+            // It was on its way until now, which nobody was told.
+            report_condition(&mut after, blueprint, JobPhase::Pending, plan, begun);
+        }
+        report_condition(&mut after, blueprint, plan.status.phase, plan, seen.now);
         if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
             after.phase_seconds = Some(phase_seconds(seen));
         }
         if let Some(held_up) = held_up(&plan.status.phase, &seen.pods) {
             after.last_message = format!("{}; {held_up}", after.last_message);
+        }
+        let rest = BRIEF.saturating_sub(seen.now.since(begun));
+        if !rest.is_zero() && is_brief(before, plan, seen) {
+            return Ok(Written::Later(rest));
         }
         let written = self.write_status(object, before, after.clone(), seen.now).await?;
         if let (Written::Now(object), Some(event)) = (&written, event(before, &after, plan)) {
@@ -105,6 +120,20 @@ impl Operator {
         });
         self.patch(object, Part::Status, &patch).await.map(Written::Now)
     }
+}
+
+/// Whether a job that nothing was recorded of is on its way without waiting for anybody: then it runs in a moment, or is told of.
+fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &Seen) -> bool {
+    let on_its_way = ["PreparingPartition", "StartingWorkers", "StartingLauncher"];
+    let verdict = plan.wake == Some(Duration::ZERO);
+    let held_up = seen.pods.iter().any(|pod| pod.held_up.is_some());
+    before.phase.is_none()
+        && plan.status.phase == JobPhase::Pending
+        && plan
+            .reasons
+            .iter()
+            .all(|reason| on_its_way.contains(&&*reason.code))
+        && !(verdict || held_up || seen.deleted == Deleted::Yes)
 }
 
 /// The status but for what is said of waiting.
@@ -237,15 +266,21 @@ fn attempt_of(failure: &FailureReport) -> AttemptReport {
 }
 
 /// One condition for each phase that was reached; the one that the job is in is true (seed 000 §6.6).
-fn report_condition(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &Plan, now: Timestamp) {
-    let kind = format!("{:?}", plan.status.phase);
+fn report_condition(
+    after: &mut IpuJobStatus,
+    blueprint: &Blueprint<'_>,
+    phase: JobPhase,
+    plan: &Plan,
+    now: Timestamp,
+) {
+    let kind = format!("{phase:?}");
     let key = blueprint.spec.key();
     let why = plan
         .status
         .conclusion
         .as_ref()
         .map(|why| format!(": {}", why.message));
-    let what = match plan.status.phase {
+    let what = match phase {
         JobPhase::Pending => "is waiting for resources to be ready.".to_owned(),
         JobPhase::Running => "is running.".to_owned(),
         JobPhase::Restarting => "is restarting.".to_owned(),

@@ -77,10 +77,11 @@ pub(super) fn of_spec() -> Value {
 
 /// What stays as it is while a job holds IPUs, because its partitions and processes were made for it; and who looks after it.
 pub(super) fn of_changes() -> Value {
+    // The comparison first: every write of a status asks this, and each look at a field costs the API server.
     let fixed = |field: &str, of: &dyn Fn(&str) -> String| {
         rule(
             &format!(".spec.{field}"),
-            &format!("{FREE} || {} == {}", of("self.spec"), of("oldSelf.spec")),
+            &format!("{} == {} || {FREE}", of("self.spec"), of("oldSelf.spec")),
             &format!(
                 "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when \
                  its phase is Suspended and go on, or make a new job"

@@ -221,12 +221,63 @@ fn a_pass_that_finds_nothing_new_writes_nothing() {
     assert_eq!(setting.world.state().writes, writes);
 }
 
+/// Lets everything happen that does, without time passing, and looks at the job in between.
+fn hurry(setting: &Setting, done: impl Fn(&Value) -> bool) -> Value {
+    let now = setting.world.state().now;
+    for _ in 0..1000 {
+        let job = setting.pass("a");
+        if done(&job) {
+            return job;
+        }
+        setting.world.step();
+        setting.world.state().now = now;
+    }
+    panic!("it never came: {}", setting.world.state().jobs["a"]);
+}
+
+#[test]
+fn a_job_that_runs_in_a_moment_is_told_of_once_and_everything_that_was_on_the_way() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    setting.world.submit("a", spec);
+    let before = setting.world.state().writes;
+    let job = hurry(&setting, |job| job["status"]["phase"] == "Running");
+    // The finalizer, the worker, the status.
+    assert_eq!(setting.world.state().writes - before, 3);
+    let conditions: Vec<_> = ["Pending", "Running"]
+        .iter()
+        .zip(job["status"]["conditions"].as_array().unwrap())
+        .map(|(kind, condition)| condition["type"] == *kind && !condition["lastTransitionTime"].is_null())
+        .collect();
+    assert_eq!(conditions, [true, true], "{job}");
+    assert_eq!(job["status"]["conditions"][0]["status"], "False");
+}
+
+#[test]
+fn a_job_that_takes_longer_says_that_it_is_on_its_way_after_two_seconds() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let job = hurry(&setting, |_| {
+        setting.world.state().pods.contains_key("a-worker-0")
+    });
+    assert_eq!(job["status"], Value::Null);
+    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+        panic!("it is never looked at again");
+    };
+    assert!(pause <= Duration::from_secs(2), "{pause:?}");
+    setting.world.state().now += u64::try_from(pause.as_millis()).unwrap();
+    assert_eq!(setting.pass("a")["status"]["phase"], "Pending");
+}
+
 #[test]
 fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
     let setting = Setting::new();
     setting.world.submit("a", sample());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
+    setting.world.state().now += 2_000;
     let job = setting.pass("a");
+    assert_eq!(job["status"]["phase"], "Pending");
     setting.world.state().change_pod("a-worker-0", |pod| {
         pod["status"] = json!({"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node has the label"},
