@@ -179,13 +179,17 @@ impl ApiServer for KubeApi {
         let typed = typed(object)?;
         let name = typed.metadata.name.clone().unwrap_or_default();
         let api = self.api(&typed.metadata.namespace.clone().unwrap_or_default(), &resource);
-        // Mostly it is not there yet, and to create it costs the API server far less than to apply it.
+        // Mostly it is not there yet. What there is may be of an earlier job of the name, which Kubernetes has not removed yet:
+        // a merge patch replaces its owners, where to apply would add one.
         match call(api.create(&create(), &typed)).await {
             Err(PortError::Conflict(_)) => {}
             done => return done.map(drop),
         }
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        call(api.patch(&name, &params, &Patch::Apply(object)))
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        call(api.patch(&name, &params, &Patch::Merge(object)))
             .await
             .map(drop)
     }

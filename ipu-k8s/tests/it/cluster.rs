@@ -10,6 +10,7 @@ mod ledgers;
 mod lists;
 #[path = "../../../ipu-ledger/tests/it/previous.rs"]
 mod previous;
+mod sharing;
 mod size;
 mod tokens;
 mod upgrading;
