@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,14 @@ pub struct Observation {
     /// nobody.
     #[serde(default)]
     pub told: bool,
+    /// How far apart the times of two ends must be to tell which came first. Zero where one clock wrote all of them; a
+    /// second where whole seconds are all that is known.
+    #[serde(
+        default,
+        with = "crate::units::millis",
+        skip_serializing_if = "Duration::is_zero"
+    )]
+    pub blur: Duration,
     /// What the previous pass recorded; the default before the first. Verdicts stand here before anything that they
     /// condemn is stopped, so that losing the effects of a pass, or repeating them, changes nothing.
     #[serde(default)]
@@ -51,6 +60,7 @@ impl Observation {
             submitted: now,
             deleted: false,
             told: false,
+            blur: Duration::ZERO,
             status: JobStatus::default(),
             instances: Vec::new(),
         }
@@ -182,6 +192,9 @@ pub enum ProcessPhase {
 }
 
 impl ProcessPhase {
+    /// The cause of an end for want of memory, as Kubernetes writes it: it is never the consequence of another's failure.
+    pub const OUT_OF_MEMORY: &'static str = "OOMKilled";
+
     /// Whether the process may still be using the partition.
     #[must_use]
     pub const fn is_alive(&self) -> bool {

@@ -93,7 +93,7 @@ impl<'a> Pass<'a> {
                 return Some(Finding::Succeeded);
             }
         }
-        first_failure::decide(candidates).map(|first| {
+        first_failure::decide(candidates, self.seen.blur).map(|first| {
             Finding::Failed(FirstFailure {
                 instance: instance.index,
                 culprit: first.culprit,

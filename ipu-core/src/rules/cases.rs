@@ -186,9 +186,19 @@ fn finalize(facts: Facts<'_>) -> String {
     told(finalize::decide(processes, &facts.partition()))
 }
 
-/// Candidates are words `WHO:HOW@TIME`: `worker1:exit3@5`, `launcher:signal9@7`, `partition:lost@5`.
+/// Candidates are words `WHO:HOW@TIME`: `worker1:exit3@5`, `launcher:signal9@7`, `partition:lost@5`, `worker2:oom@5`; one that
+/// ends with `!` left some output. The word `blur=TIME` says how far apart times must be to be told apart.
 fn first_failure(facts: Facts<'_>) -> String {
-    let candidates = facts.0.split_whitespace().map(|word| {
+    let blur = core::time::Duration::from_millis(facts.get("blur").unwrap_or(0));
+    let words = facts
+        .0
+        .split_whitespace()
+        .filter(|word| !word.starts_with("blur="));
+    let candidates = words.map(|word| {
+        let (word, last_lines) = match word.strip_suffix('!') {
+            Some(word) => (word, "the end"),
+            None => (word, ""),
+        };
         let (who, rest) = word.split_once(':').expect("WHO:HOW@TIME");
         let (how, at) = rest.split_once('@').expect("HOW@TIME");
         let culprit = match who {
@@ -205,16 +215,21 @@ fn first_failure(facts: Facts<'_>) -> String {
         let exit = how
             .strip_prefix("exit")
             .map(|text| Exit::Code(code(text)))
-            .or_else(|| how.strip_prefix("signal").map(|text| Exit::Signal(code(text))));
+            .or_else(|| how.strip_prefix("signal").map(|text| Exit::Signal(code(text))))
+            .or_else(|| (how == "oom").then_some(Exit::Signal(9)));
         Candidate {
             culprit,
             exit,
             at: Timestamp::from_millis(at.parse().expect("a time")),
-            cause: "",
-            last_lines: "",
+            cause: if how == "oom" {
+                crate::observation::ProcessPhase::OUT_OF_MEMORY
+            } else {
+                ""
+            },
+            last_lines,
         }
     });
-    first_failure::decide(candidates).map_or("none".to_string(), |first| first.culprit.to_string())
+    first_failure::decide(candidates, blur).map_or("none".to_string(), |first| first.culprit.to_string())
 }
 
 fn interactive(facts: Facts<'_>) -> String {

@@ -1,6 +1,8 @@
 //! Observations: anything that could be reported of a job, contradictions included. No world would lead to most of these;
 //! a planner has an answer to all of them.
 
+use std::time::Duration;
+
 use ipu_core::{
     ControllerName, Culprit, Exit, FirstFailure, InstanceFacts, InstanceStatus, JobPhase, JobStatus,
     Observation, Outcome, PartitionFacts, ProcessFacts, ProcessPhase, Reason, Timestamp,
@@ -17,6 +19,7 @@ pub fn observations() -> impl Strategy<Value = Observation> {
     (moments(), deleted, statuses(), vec(instance_facts(), 0..5)).prop_map(
         |(now, deleted, status, instances)| Observation {
             deleted,
+            blur: blur(now),
             status,
             instances,
             ..Observation::of_new_job(now)
@@ -167,8 +170,13 @@ pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
         (exits(), moments()).prop_map(|(exit, at)| ProcessPhase::Exited {
             exit,
             at,
-            last_lines: "the end".into(),
-            cause: String::new()
+            last_lines: if one_in(5, at) { "" } else { "the end" }.into(),
+            cause: if one_in(8, at) {
+                ProcessPhase::OUT_OF_MEMORY
+            } else {
+                ""
+            }
+            .into(),
         }),
         moments().prop_map(|at| ProcessPhase::Lost {
             at,
@@ -197,4 +205,18 @@ fn attempts() -> impl Strategy<Value = u32> {
 
 fn moments() -> impl Strategy<Value = Timestamp> {
     (0_u64..1000).prop_map(|seconds| Timestamp::from_millis(seconds * 1000))
+}
+
+/// As random as the moment.
+const fn one_in(n: u64, at: Timestamp) -> bool {
+    (at.as_millis() / 1000).is_multiple_of(n)
+}
+
+/// How far apart times must be to be told apart: as random as the moment, too.
+const fn blur(now: Timestamp) -> Duration {
+    match now.as_millis() / 1000 % 3 {
+        0 => Duration::ZERO,
+        1 => Duration::from_secs(1),
+        _ => Duration::from_secs(300),
+    }
 }

@@ -32,22 +32,51 @@ pub(super) struct Failure {
     pub(super) culprit: Culprit,
     pub(super) exit: Option<Exit>,
     pub(super) at: Timestamp,
+    /// Whether it was ended for want of memory.
+    starved: bool,
+    /// Whether it ended without having said anything.
+    mute: bool,
 }
 
 impl Failure {
-    /// Whether the other one followed from this one.
-    fn precedes(&self, other: &Self) -> bool {
-        let launcher = |failure: &Self| failure.culprit == Culprit::Launcher;
-        let stopped = |failure: &Self| failure.exit.is_some_and(|exit| [137, 143].contains(&exit.code()));
-        if self.at != other.at {
-            self.at < other.at
-        } else if launcher(self) != launcher(other) {
-            launcher(other)
-        } else if stopped(self) != stopped(other) {
-            stopped(other)
-        } else {
-            self.culprit < other.culprit
+    /// A failure that nothing more is known of.
+    const fn bare(culprit: Culprit, at: Timestamp) -> Self {
+        Self {
+            culprit,
+            exit: None,
+            at,
+            starved: false,
+            mute: false,
         }
+    }
+
+    /// Those of `failures` that the others followed from: at first all, then those that remain at each step.
+    fn first(mut failures: Vec<Self>, blur: Duration) -> Vec<Self> {
+        let launches = |one: &Self| one.culprit == Culprit::Launcher;
+        let stopped = |one: &Self| one.exit.is_some_and(|exit| [137, 143].contains(&exit.code()));
+        let earliest = failures.iter().map(|one| one.at).min().unwrap_or_default();
+        failures.retain(|one| one.at <= earliest.plus(blur));
+        prefer(&mut failures, |one| !launches(one));
+        let all = failures.clone();
+        prefer(&mut failures, |one| one.starved);
+        prefer(&mut failures, |one| !stopped(one));
+        let alike = |one: &Self| {
+            all.iter()
+                .filter(|other| other.code_seen() == one.code_seen())
+                .count()
+        };
+        let fewest = failures.iter().map(alike).min();
+        failures.retain(|one| Some(alike(one)) == fewest);
+        prefer(&mut failures, |one| !one.mute);
+        let earliest = failures.iter().map(|one| one.at).min();
+        failures.retain(|one| Some(one.at) == earliest);
+        let lowest = failures.iter().map(|one| one.culprit).min();
+        failures.retain(|one| Some(one.culprit) == lowest);
+        failures
+    }
+
+    fn code_seen(&self) -> Option<u8> {
+        self.exit.map(Exit::code)
     }
 
     /// The exit code that is judged.
@@ -95,8 +124,7 @@ impl<'a> Facts<'a> {
             self.own(instance).iter().filter_map(failed).collect()
         };
         if !failures.is_empty() {
-            let first = |one: &Failure| !failures.iter().any(|other| other.precedes(one));
-            return End::Badly(failures.iter().copied().filter(first).collect());
+            return End::Badly(Failure::first(failures, self.seen.blur));
         }
         if !self.has_launcher() && self.are_all(&self.done(instance)) {
             return End::Well;
@@ -123,11 +151,7 @@ impl<'a> Facts<'a> {
             let gone = workers
                 .chain([Culprit::Launcher])
                 .filter(|one| !there.contains(one));
-            failures.extend(gone.map(|culprit| Failure {
-                culprit,
-                exit: None,
-                at,
-            }));
+            failures.extend(gone.map(|culprit| Failure::bare(culprit, at)));
         }
         failures
     }
@@ -201,14 +225,7 @@ impl<'a> Facts<'a> {
                 }
             }
             PartitionFacts::Pending { attempt: of } if *of == attempt => End::None,
-            _ if begun => End::Badly(
-                [Failure {
-                    culprit: Culprit::Partition,
-                    exit: None,
-                    at: self.seen.now,
-                }]
-                .into(),
-            ),
+            _ if begun => End::Badly([Failure::bare(Culprit::Partition, self.seen.now)].into()),
             PartitionFacts::Failed { attempt: of, .. } if *of == attempt => End::NothingRuns,
             _ => End::None,
         }
@@ -272,6 +289,13 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// Keeps what is `better`, if anything is.
+fn prefer(failures: &mut Vec<Failure>, better: impl Fn(&Failure) -> bool) {
+    if failures.iter().any(&better) {
+        failures.retain(better);
+    }
+}
+
 fn succeeded(process: &ProcessFacts) -> bool {
     matches!(process.phase, ProcessPhase::Exited { exit, .. } if exit.code() == 0)
 }
@@ -279,16 +303,21 @@ fn succeeded(process: &ProcessFacts) -> bool {
 /// The end of a process, whatever its code.
 fn failure(who: Who, process: &ProcessFacts) -> Option<Failure> {
     let culprit = culprit(who);
-    match process.phase {
-        ProcessPhase::Exited { exit, at, .. } => Some(Failure {
-            culprit,
-            exit: Some(exit),
+    match &process.phase {
+        ProcessPhase::Exited {
+            exit,
             at,
+            last_lines,
+            cause,
+        } => Some(Failure {
+            exit: Some(*exit),
+            starved: cause == "OOMKilled",
+            mute: last_lines.is_empty(),
+            ..Failure::bare(culprit, *at)
         }),
-        ProcessPhase::Lost { at, .. } => Some(Failure {
-            culprit,
-            exit: None,
-            at,
+        ProcessPhase::Lost { at, cause } => Some(Failure {
+            starved: cause == "OOMKilled",
+            ..Failure::bare(culprit, *at)
         }),
         ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
     }
