@@ -9,7 +9,9 @@
 
 mod apply;
 mod cache;
+mod ends;
 mod kubernetes;
+mod mpirun;
 mod observe;
 mod pods;
 mod port;

@@ -34,6 +34,8 @@ struct Known {
     begun: HashMap<String, Timestamp>,
     /// What was applied last of the objects that a job shares, by the uid of the job.
     applied: HashMap<String, u64>,
+    /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
+    ended: HashMap<String, BTreeMap<String, Timestamp>>,
 }
 
 impl Cache {
@@ -238,6 +240,18 @@ impl Cache {
         self.lock().applied.insert(job.to_owned(), fingerprint);
     }
 
+    /// The Kubernetes Pods of the job that have failed, by their uid, are these, as is seen at `now`: since when that is seen.
+    pub(super) fn ended(&self, job: &str, uids: &[&str], now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut known = self.lock();
+        let before = known.ended.remove(job).unwrap_or_default();
+        let since = |uid: &&str| ((*uid).to_owned(), before.get(*uid).copied().unwrap_or(now));
+        let ended: BTreeMap<String, Timestamp> = uids.iter().map(since).collect();
+        if !ended.is_empty() {
+            known.ended.insert(job.to_owned(), ended.clone());
+        }
+        ended
+    }
+
     /// The job is gone.
     pub fn forget(&self, job: &str) {
         let mut known = self.lock();
@@ -245,6 +259,7 @@ impl Cache {
         known.applied.remove(job);
         known.begun.remove(job);
         known.unsure.remove(job);
+        known.ended.remove(job);
     }
 }
 

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::api::{Api, DeleteParams, DynamicObject, LogParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Config};
@@ -18,6 +18,9 @@ use crate::resources::FIELD_MANAGER;
 
 /// How long one call may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a log may take: a verdict waits for it, and is made without it.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The API server of a `kube` configuration.
 #[derive(Clone)]
@@ -148,6 +151,12 @@ fn port_error(failure: &Failure) -> PortError {
     }
 }
 
+/// A time as logs have it: `2026-03-22T10:10:31.123456789Z`.
+fn since_epoch(time: &str) -> Option<Duration> {
+    let time: jiff::Timestamp = time.parse().ok()?;
+    Duration::try_from(time.as_duration()).ok()
+}
+
 #[async_trait]
 impl ApiServer for KubeApi {
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, PortError> {
@@ -172,6 +181,24 @@ impl ApiServer for KubeApi {
         };
         let api = self.api(namespace, &pods());
         call(api.delete(name, &params)).await.map(drop)
+    }
+
+    async fn last_words(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+    ) -> Result<Option<Duration>, PortError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = LogParams {
+            container: container.map(str::to_owned),
+            tail_lines: Some(1),
+            timestamps: true,
+            ..LogParams::default()
+        };
+        let asked = bounded(LOG_PATIENCE, pods.logs(name, &params)).await;
+        let line = asked.map_err(|failure| port_error(&failure))?;
+        Ok(line.split_whitespace().next().and_then(since_epoch))
     }
 
     async fn apply(&self, object: &Value) -> Result<(), PortError> {
@@ -235,5 +262,22 @@ impl ApiServer for KubeApi {
             secondary: None,
         };
         call(self.recorder.publish(&event, &about)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_line_is_read_to_the_nanosecond() {
+        let time = since_epoch("1970-01-01T00:00:31.123456789Z");
+        assert_eq!(time, Some(Duration::new(31, 123_456_789)));
+        assert_eq!(
+            since_epoch("1970-01-01T02:00:01.5+02:00"),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(since_epoch("unable"), None);
+        assert_eq!(since_epoch("1969-12-31T23:59:59Z"), None);
     }
 }

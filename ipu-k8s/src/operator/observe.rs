@@ -7,6 +7,7 @@ use ipu_core::{
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
+use super::ends::{self, BLUR, Ends};
 use super::pods::KubePod;
 
 /// Everything that one pass looks at.
@@ -20,6 +21,8 @@ pub(super) struct Seen {
     /// Whether the proxy's events are being heard.
     pub(super) told: bool,
     pub(super) now: Timestamp,
+    /// What is known of ends besides.
+    pub(super) ends: Ends,
 }
 
 /// Whether the deletion of a job was asked for.
@@ -84,6 +87,10 @@ impl Seen {
             let mut process = pod.facts(self.now);
             if let Some(phase) = self.cut_short(pod, &status) {
                 process.phase = phase;
+            } else if self.ends.early.contains(&pod.name) {
+                process.phase = pod.before();
+            } else {
+                self.refine(pod, &mut process.phase);
             }
             if pod.worker.is_some() {
                 instance.workers.push(process);
@@ -98,6 +105,7 @@ impl Seen {
         let mut observation = Observation::of_new_job(self.now);
         observation.submitted = self.submitted;
         observation.told = self.told;
+        observation.blur = BLUR;
         observation.deleted = self.deleted == Deleted::Yes;
         observation.status = status;
         observation.instances = facts.into_values().chain(doubled).collect();
@@ -105,6 +113,19 @@ impl Seen {
             instance.workers.sort_by_key(|worker| worker.index);
         }
         observation
+    }
+
+    /// Adds to an end what logs tell of it.
+    fn refine(&self, pod: &KubePod, phase: &mut ProcessPhase) {
+        let ProcessPhase::Exited { at, cause, .. } = phase else {
+            return;
+        };
+        if let Some(words) = self.ends.last_words.get(&pod.name) {
+            *at = ends::refined(*at, *words);
+        }
+        if let Some(told) = ends::told(pod) {
+            *cause = told.cause();
+        }
     }
 
     /// What a process is to its job that others deleted while it ran, if it is of an attempt that goes on: we end none of those.

@@ -41,6 +41,10 @@ pub struct KubePod {
     /// The loss that its end is to whoever still needed it, if it was deleted while it ran: how a process ends that is told to
     /// says nothing of its work.
     pub(super) cut_short: Option<ProcessPhase>,
+    /// The first of its containers that ended badly.
+    pub(super) failed: Option<String>,
+    /// When the first of its containers began, init containers aside.
+    began: Option<Timestamp>,
     state: State,
 }
 
@@ -83,6 +87,8 @@ impl KubePod {
             leaving: !metadata["deletionTimestamp"].is_null(),
             held_up: held_up(pod),
             cut_short: cut_short(pod),
+            failed: bad_end(pod).and_then(|status| text(&status["name"])),
+            began: began(pod),
             state: state(pod),
         })
     }
@@ -98,6 +104,23 @@ impl KubePod {
                 State::Pulling => ProcessPhase::Starting { since: now },
                 State::Known(phase) => phase.clone(),
             },
+        }
+    }
+
+    /// How it ended; none if it has not.
+    pub(super) const fn end(&self) -> Option<&ProcessPhase> {
+        match &self.state {
+            State::Known(end @ (ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. })) => Some(end),
+            State::Known(_) | State::Starting(_) | State::Pulling => None,
+        }
+    }
+
+    /// The process that it was a moment before it ended.
+    pub(super) fn before(&self) -> ProcessPhase {
+        match self.began {
+            Some(since) => ProcessPhase::Running { since },
+            // It was on its way, and will not arrive.
+            None => ProcessPhase::Stopping,
         }
     }
 
@@ -228,11 +251,7 @@ fn failed(pod: &Value) -> ProcessPhase {
     let status = &pod["status"];
     // What the kubelet or a controller ended, its containers did not end by themselves.
     let reason = status["reason"].as_str().unwrap_or_default();
-    let ends = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
-    let bad = ends
-        .map(|status| &status["state"]["terminated"])
-        .filter(|end| end["exitCode"].as_i64().is_some_and(|code| code != 0))
-        .min_by_key(|end| moment(&end["finishedAt"]));
+    let bad = bad_end(pod).map(|status| &status["state"]["terminated"]);
     match bad {
         Some(end) if reason.is_empty() => exited(pod, end),
         _ => ProcessPhase::Lost {
@@ -240,6 +259,22 @@ fn failed(pod: &Value) -> ProcessPhase {
             cause: lost(pod, reason, bad),
         },
     }
+}
+
+/// The status of the first container that ended badly.
+fn bad_end(pod: &Value) -> Option<&Value> {
+    let all = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
+    let exit_code = |status: &Value| status["state"]["terminated"]["exitCode"].as_i64();
+    all.filter(|status| exit_code(status).is_some_and(|code| code != 0))
+        .min_by_key(|status| moment(&status["state"]["terminated"]["finishedAt"]))
+}
+
+fn began(pod: &Value) -> Option<Timestamp> {
+    let states = statuses(pod, "containerStatuses").map(|status| &status["state"]);
+    let began = |state: &Value| {
+        moment(&state["terminated"]["startedAt"]).or_else(|| moment(&state["running"]["startedAt"]))
+    };
+    states.filter_map(began).min()
 }
 
 /// The end of a Pod that did not end before somebody deleted it.

@@ -73,6 +73,17 @@ pub trait ApiServer: Send + Sync {
     async fn create_pod(&self, pod: &Value) -> Result<Value, PortError>;
     /// Deletes the Kubernetes Pod of this name and uid, giving it its time to end; [`PortError::NotFound`] if it is gone.
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError>;
+    /// When the last line of the log of a Kubernetes Pod, or of its container of this name, was written, since the Unix epoch,
+    /// to the nanosecond; none if there is no line. What does not know answers none.
+    async fn last_words(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+    ) -> Result<Option<Duration>, PortError> {
+        let _ = (namespace, name, container);
+        Ok(None)
+    }
     /// Creates any other object, or makes it what this one says.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
     /// Patches a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a `resourceVersion`

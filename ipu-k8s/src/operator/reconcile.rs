@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::apply::Step;
 use super::cache::Cache;
+use super::ends::Ends;
 use super::observe::{Deleted, Seen, instances, missed};
 use super::pods::{KubePod, moment, version};
 use super::port::{ApiServer, Part, Partitions, PortError};
@@ -183,11 +184,12 @@ impl Operator {
             if moved && !verdict && looks < LOOKS {
                 continue;
             }
-            let mut latest = Wake::WhenTold;
+            // A failure of a moment ago is judged when the moment is over.
+            let mut latest = seen.ends.settled.map_or(Wake::WhenTold, Wake::After);
             match self.record(&blueprint, &object, &status, &plan, &seen).await {
                 Ok(Written::Now(written)) => object = written,
                 Ok(Written::Before) => {}
-                Ok(Written::Later(pause)) => latest = Wake::After(pause),
+                Ok(Written::Later(pause)) => latest = latest.or_earlier(Wake::After(pause)),
                 // Somebody wrote meanwhile, or it is gone: the watch tells.
                 Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Wake::WhenTold),
                 Err(error) => return Err(error),
@@ -236,7 +238,9 @@ impl Operator {
             },
             told: self.cache.is_told(),
             now: (self.now)(),
+            ends: Ends::default(),
         };
+        seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
         // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, it finds out by asking.
         let nothing = seen.pods.is_empty() && self.cache.held(key.uid.as_str()).is_empty();
         if status.phase.is_none() && seen.deleted == Deleted::No && nothing {

@@ -5,6 +5,8 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+use super::ends;
+use super::mpirun::Told;
 use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
 use super::port::{JobEvent, Part, PortError, Severity};
@@ -237,6 +239,11 @@ fn report_failure(after: &mut IpuJobStatus, before: &IpuJobStatus, blueprint: &B
         return;
     };
     let spec = blueprint.spec;
+    if let Some((worker, told)) = blamed_by_launcher(failure, blueprint, seen) {
+        failure.worker = Some(worker);
+        "Worker".clone_into(&mut failure.kind);
+        failure.reason = format!("{} of rank {}, as the launcher tells", told.exit, told.rank);
+    }
     failure.name = match (failure.worker, failure.kind.as_str()) {
         (Some(worker), _) => spec.worker_name(failure.instance, worker),
         (None, "Launcher") => spec.launcher_name(failure.instance),
@@ -253,6 +260,23 @@ fn report_failure(after: &mut IpuJobStatus, before: &IpuJobStatus, blueprint: &B
     }
     let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MOST_ATTEMPTS);
     after.attempts.drain(..surplus);
+}
+
+/// The worker that a launcher, which failed, says was the first to, and what it says of it.
+fn blamed_by_launcher(
+    failure: &FailureReport,
+    blueprint: &Blueprint<'_>,
+    seen: &Seen,
+) -> Option<(u32, Told)> {
+    if failure.kind != "Launcher" {
+        return None;
+    }
+    let mut launchers = seen.pods.iter().filter(|pod| {
+        pod.worker.is_none() && pod.instance == failure.instance && pod.attempt == failure.attempt
+    });
+    let told = ends::told(launchers.next()?)?;
+    let worker = told.worker(blueprint.job, blueprint.spec, failure.instance)?;
+    Some((worker, told))
 }
 
 fn attempt_of(failure: &FailureReport) -> AttemptReport {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::world::{Operators, World};
 
 /// Runs `future`, which waits for nobody but its turn.
-fn finish<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn finish<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     loop {
         if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -23,13 +23,13 @@ fn finish<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-struct Setting {
-    world: World,
-    operator: Operator,
+pub(super) struct Setting {
+    pub(super) world: World,
+    pub(super) operator: Operator,
 }
 
 impl Setting {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // A seed of a world without trouble.
         let world = World::new(0, Operators::One);
         world.state().trouble = 0;
@@ -39,14 +39,14 @@ impl Setting {
         Self { world, operator }
     }
 
-    fn pass(&self, name: &str) -> Value {
+    pub(super) fn pass(&self, name: &str) -> Value {
         let job = self.world.state().jobs[name].clone();
         let _ = finish(self.operator.reconcile(&job));
         self.world.state().jobs.get(name).cloned().unwrap_or_default()
     }
 
     /// Passes and what happens by itself, until `done` or too long.
-    fn until(&self, name: &str, done: impl Fn(&Value) -> bool) -> Value {
+    pub(super) fn until(&self, name: &str, done: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..1000 {
             let job = self.pass(name);
             if done(&job) {

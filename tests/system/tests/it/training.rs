@@ -56,8 +56,8 @@ fn a_training_job_of_four_workers_runs_a_real_mpi_program_and_completes() {
 }
 
 #[test]
-fn a_rank_that_fails_fails_the_job_with_its_exit_code() {
-    let name = "a_rank_that_fails_fails_the_job_with_its_exit_code";
+fn a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named() {
+    let name = "a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named";
     let Some(product) = installed_with_mpi(name) else {
         return;
     };
@@ -69,8 +69,8 @@ fn a_rank_that_fails_fails_the_job_with_its_exit_code() {
     assert_eq!(status["exitCode"], 17, "{status}");
     let failure = &status["firstFailure"];
     assert_eq!(
-        (&failure["name"], &failure["exitCode"]),
-        (&json!("training-launcher"), &json!(17)),
+        (&failure["name"], &failure["kind"], &failure["exitCode"]),
+        (&json!("training-worker-3"), &json!("Worker"), &json!(17)),
         "{status}"
     );
     product.delete("failing", "training");
