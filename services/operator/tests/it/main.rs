@@ -7,6 +7,7 @@ mod crash;
 mod election;
 mod jobs;
 mod metrics;
+mod planted;
 mod probes;
 mod served;
 mod support;

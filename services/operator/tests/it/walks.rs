@@ -72,7 +72,7 @@ async fn load(cluster: &Cluster) {
 }
 
 /// The program `ipu-launcher` of this build.
-fn launcher() -> PathBuf {
+pub(crate) fn launcher() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // Beside the folder that tests are in.
     let profile = test.parent().and_then(Path::parent).unwrap();
