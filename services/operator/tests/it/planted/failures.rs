@@ -204,4 +204,12 @@ impl Planted {
             && failure["signal"] == json!(signal)
             && reason.contains(why)
     }
+
+    /// Whether the launcher is named because `mpirun` has not said which rank it was, which happens.
+    pub(super) fn is_untold(&self, status: &Value) -> bool {
+        let failure = &status["firstFailure"];
+        let log = failure["log"].as_str().unwrap_or_default();
+        let silent = !log.contains("Process name:") && !log.contains("noticed that process rank");
+        self.shape == Shape::Launcher && failure["kind"] == "Launcher" && silent
+    }
 }
