@@ -21,6 +21,11 @@ use crate::ready::{run, wait};
 use crate::state::State;
 use crate::tools::{Tool, Tools};
 
+/// The name of the controller manager.
+const MANAGER: &str = "kube-controller-manager";
+/// The name of the scheduler.
+const SCHEDULER: &str = "kube-scheduler";
+
 /// How often other ports are tried because somebody took one between its choice and its use.
 const TRIES: u32 = 4;
 
@@ -317,16 +322,47 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts controller manager and scheduler again if they have ended, which they do when the API server is away for long or
+    /// its answers are lost: whoever runs a cluster starts them again, too. The names of those that had.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`].
+    pub fn revive(&mut self) -> Result<Vec<&'static str>, ClusterError> {
+        let mut revived = Vec::new();
+        for position in 0..self.others.len() {
+            let ended = &self.others[position];
+            let name = ended.name();
+            if !ended.has_ended() {
+                continue;
+            }
+            let again = match name {
+                MANAGER => self.start_manager()?,
+                SCHEDULER => self.start_scheduler()?,
+                _ => continue,
+            };
+            self.others[position] = again;
+            revived.push(name);
+        }
+        Ok(revived)
+    }
+
+    fn start_manager(&self) -> Result<Server, ClusterError> {
+        let user = self.user("system:kube-controller-manager", &[])?;
+        let port = self.ports.controller_manager;
+        let arguments = self.facts().controller_manager(&user, port);
+        self.launch(MANAGER, Tool::KubeControllerManager, &arguments)
+    }
+
+    fn start_scheduler(&self) -> Result<Server, ClusterError> {
+        let user = self.user("system:kube-scheduler", &[])?;
+        let arguments = self.facts().scheduler(&user, self.ports.scheduler);
+        self.launch(SCHEDULER, Tool::KubeScheduler, &arguments)
+    }
+
     fn start_controllers(&mut self) -> Result<(), ClusterError> {
-        let manager = self.user("system:kube-controller-manager", &[])?;
-        let scheduler = self.user("system:kube-scheduler", &[])?;
+        let (manager, scheduler) = (self.start_manager()?, self.start_scheduler()?);
         let ports = self.ports;
-        let arguments = self
-            .facts()
-            .controller_manager(&manager, ports.controller_manager);
-        let manager = self.launch("kube-controller-manager", Tool::KubeControllerManager, &arguments)?;
-        let arguments = self.facts().scheduler(&scheduler, ports.scheduler);
-        let scheduler = self.launch("kube-scheduler", Tool::KubeScheduler, &arguments)?;
         self.wait_secure(&manager, ports.controller_manager, "/healthz")?;
         self.wait_secure(&scheduler, ports.scheduler, "/healthz")?;
         // Without it no Kubernetes Pod is accepted in the namespace that everybody begins with.

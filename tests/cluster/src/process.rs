@@ -114,6 +114,11 @@ impl Server {
         self.record.pid
     }
 
+    /// What it is called.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub(crate) fn record(&self) -> Record {
         self.record.clone()
     }

@@ -9,7 +9,7 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ipu_test_cluster::{Cluster, Ends, Extent, FakeNodes, FakeOptions, private_with};
@@ -36,6 +36,8 @@ struct Scene {
     simulator: Copy,
     client: Client,
     over: AtomicBool,
+    /// How often something of Kubernetes ended by itself and was started again.
+    revived: AtomicU32,
     /// Where everybody's log is.
     logs: PathBuf,
 }
@@ -100,8 +102,10 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
         simulator,
         client,
         over: AtomicBool::new(false),
+        revived: AtomicU32::new(0),
         logs: scratch.path().to_owned(),
     });
+    let keeper = tokio::spawn(revive(Arc::clone(&scene)));
     let killer = tokio::spawn(kill(Arc::clone(&scene), random.split()));
     let watcher = tokio::spawn(Watch::new(Arc::clone(&scene)).look());
     let users = Users::new(scene.client.clone());
@@ -112,8 +116,10 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
     let ended = users.settle(SETTLE).await;
     users.delete_all(SETTLE).await;
     nothing_is_left(&scene).await;
+    keeper.abort();
     println!(
-        "{jobs} jobs, {kills:?} killed, {looks} looks, in the end {ended:?}, {} s",
+        "{jobs} jobs, {kills:?} killed, {} ended by themselves, {looks} looks, in the end {ended:?}, {} s",
+        scene.revived.load(Ordering::SeqCst),
         began.elapsed().as_secs()
     );
     assert!(kills.all() > 0 && looks > 0);
@@ -210,6 +216,18 @@ async fn kill(scene: Arc<Scene>, mut random: Random) -> Kills {
         }
     }
     kills
+}
+
+/// Starts what of Kubernetes ends by itself under all this, as every cluster does: without a scheduler nothing would go on.
+async fn revive(scene: Arc<Scene>) {
+    loop {
+        let mut cluster = scene.cluster.lock().await;
+        let revived = tokio::task::block_in_place(|| cluster.revive()).unwrap();
+        drop(cluster);
+        let many = u32::try_from(revived.len()).unwrap();
+        scene.revived.fetch_add(many, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Waits until ledger and controller have nothing, and Kubernetes no Kubernetes Pod.

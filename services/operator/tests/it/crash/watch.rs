@@ -52,9 +52,9 @@ impl Watch {
         for runs in before.intersection(&after) {
             if let Err(wrong) = rightly(runs, &ledger, &controller) {
                 let pod = |list: &[Value]| list.iter().find(|pod| pod["metadata"]["uid"] == runs.0).cloned();
-                self.tell(&runs.1);
                 panic!(
-                    "{wrong}\nbefore: {:#?}\nafter: {:#?}\nledger: {ledger:#?}",
+                    "{wrong}\n{}\nbefore: {:#?}\nafter: {:#?}\nledger: {ledger:#?}",
+                    self.told(&runs.1),
                     pod(&first),
                     pod(&last)
                 );
@@ -63,22 +63,23 @@ impl Watch {
         Some(())
     }
 
-    /// Prints what everybody's log says of the job of a partition.
-    fn tell(&self, partition: &str) {
-        let mut words = partition
-            .splitn(2, '-')
-            .nth(1)
-            .unwrap_or(partition)
-            .rsplitn(3, '-');
-        let job = words.nth(2).unwrap_or(partition);
+    /// What everybody's log says of the job of a partition, which is called `p-`, then the job, instance and a digest.
+    fn told(&self, partition: &str) -> String {
+        let job = partition.strip_prefix("p-").unwrap_or(partition);
+        let job = job.rsplitn(3, '-').nth(2).unwrap_or(job);
+        let mut told = String::new();
         for file in std::fs::read_dir(&self.0.logs).unwrap() {
             let file = file.unwrap().path();
+            told.push_str(&format!("{}:\n", file.display()));
             let log = std::fs::read(&file).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log);
-            let about = log.lines().filter(|line| line.contains(job));
-            println!("{}:", file.display());
-            about.for_each(|line| println!("    {line}"));
+            for line in String::from_utf8_lossy(&log)
+                .lines()
+                .filter(|line| line.contains(job))
+            {
+                told.push_str(&format!("    {line}\n"));
+            }
         }
+        told
     }
 }
 
@@ -94,7 +95,7 @@ fn rightly(runs: &Runs, ledger: &[Value], controller: &[Value]) -> Result<(), St
     if entry["state"] == "waiting" || entry["state"] == "releasing" {
         return Err(format!("{partition} is used, and {}", entry["state"]));
     }
-    if entry["attempt"].to_string() != *attempt {
+    if entry["attempt"].as_u64() != attempt.parse().ok() {
         return Err(format!("{partition} was made ready for another attempt"));
     }
     if controller.iter().all(|there| there["id"] != *partition) {
