@@ -22,6 +22,6 @@ mod run;
 pub use self::cache::Cache;
 pub use self::kubernetes::KubeApi;
 pub use self::pods::{Count, KubePod};
-pub use self::port::{ApiServer, JobEvent, Part, Partitions, PortError, Severity};
+pub use self::port::{ApiServer, JobEvent, Partitions, PortError, Severity};
 pub use self::reconcile::{Operator, Wake};
 pub use self::run::{Observer, RunOptions, run};

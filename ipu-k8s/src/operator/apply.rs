@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::observe::Seen;
-use super::port::{Part, PortError};
+use super::port::PortError;
 use super::reconcile::Operator;
 use crate::crd::IpuJob;
 use crate::resources::{Blueprint, Place};
@@ -230,7 +230,7 @@ impl Operator {
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": others,
         }});
-        match self.api.patch_job(namespace, name, Part::Object, &patch).await {
+        match self.api.patch_job(namespace, name, &patch).await {
             Ok(_) | Err(PortError::NotFound(_)) => {
                 self.cache.forget(metadata["uid"].as_str().unwrap_or_default());
                 Ok(())

@@ -35,15 +35,6 @@ pub enum PortError {
     Unavailable(String),
 }
 
-/// Which part of a job is patched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Metadata and spec.
-    Object,
-    /// The status.
-    Status,
-}
-
 /// Something that happened to a job, for its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEvent {
@@ -86,15 +77,12 @@ pub trait ApiServer: Send + Sync {
     }
     /// Creates any other object, or makes it what this one says.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
-    /// Patches a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a `resourceVersion`
-    /// that is not the newest.
-    async fn patch_job(
-        &self,
-        namespace: &str,
-        name: &str,
-        part: Part,
-        patch: &Value,
-    ) -> Result<Value, PortError>;
+    /// Patches metadata and spec of a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a
+    /// `resourceVersion` that is not the newest.
+    async fn patch_job(&self, namespace: &str, name: &str, patch: &Value) -> Result<Value, PortError>;
+    /// Makes `status` the whole status of `job`; the job as it is now. [`PortError::Conflict`] if there is a newer version than
+    /// `job`.
+    async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError>;
     /// Tells the users of a job.
     async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
 }

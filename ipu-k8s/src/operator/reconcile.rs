@@ -12,7 +12,7 @@ use super::cache::Cache;
 use super::ends::Ends;
 use super::observe::{Deleted, Seen, instances, missed};
 use super::pods::{KubePod, moment, version};
-use super::port::{ApiServer, Part, Partitions, PortError};
+use super::port::{ApiServer, Partitions, PortError};
 use super::record::Written;
 use crate::crd::{IpuJob, IpuJobStatus};
 use crate::resources::{Blueprint, Installation};
@@ -121,15 +121,10 @@ impl Operator {
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": finalizers,
         }});
-        self.patch(object, Part::Object, &patch).await
-    }
-
-    pub(super) async fn patch(&self, object: &Value, part: Part, patch: &Value) -> Result<Value, PortError> {
-        let metadata = &object["metadata"];
         let text = |name: &str| metadata[name].as_str().unwrap_or_default();
         let written = self
             .api
-            .patch_job(text("namespace"), text("name"), part, patch)
+            .patch_job(text("namespace"), text("name"), &patch)
             .await?;
         self.cache.wrote(text("uid"), version(&written));
         Ok(written)

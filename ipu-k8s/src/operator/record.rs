@@ -1,15 +1,15 @@
-//! What is recorded of a pass: one patch of the status, if anything has changed, and then an event.
+//! What is recorded of a pass: one write of the status, if anything has changed, and then an event.
 
 use ipu_core::{JobPhase, Plan, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::time::Duration;
 
 use super::ends;
 use super::mpirun::Told;
 use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
-use super::port::{JobEvent, Part, PortError, Severity};
+use super::port::{JobEvent, PortError, Severity};
 use super::reconcile::Operator;
 use crate::crd::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, WorkersStatus,
@@ -113,14 +113,12 @@ impl Operator {
         after.last_reconcile_time = Some(Time(now));
         let old = serde_json::to_value(before).unwrap_or_default();
         let new = serde_json::to_value(&after).unwrap_or_default();
-        // Against what is stored, which may have fields that this version does not know: they stay.
-        let changes = merge_patch(&old, &new);
-        let changes = if object["status"].is_null() { new } else { changes };
-        let patch = json!({
-            "metadata": {"resourceVersion": version(object).to_string()},
-            "status": changes,
-        });
-        self.patch(object, Part::Status, &patch).await.map(Written::Now)
+        // What is stored may have fields that this version does not know: they stay.
+        let status = renewed(&object["status"], &old, &new);
+        let written = self.api.write_status(object, &status).await?;
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        self.cache.wrote(uid, version(&written));
+        Ok(Written::Now(written))
     }
 }
 
@@ -148,27 +146,20 @@ fn without_words(status: &IpuJobStatus) -> IpuJobStatus {
     status
 }
 
-/// The merge patch (RFC 7386) that makes `new` of `old`.
-fn merge_patch(old: &Value, new: &Value) -> Value {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+/// What is stored, with what differs between `old`, which was read from it, and `new`.
+fn renewed(stored: &Value, old: &Value, new: &Value) -> Value {
+    let (Value::Object(stored), Value::Object(old), Value::Object(new)) = (stored, old, new) else {
         return new.clone();
     };
-    let mut patch = Map::new();
-    for (name, value) in new {
-        match old.get(name) {
-            Some(known) if known == value => {}
-            Some(known) => {
-                patch.insert(name.clone(), merge_patch(known, value));
-            }
-            None => {
-                patch.insert(name.clone(), value.clone());
-            }
-        }
+    let mut renewed = stored.clone();
+    for (name, value) in new.iter().filter(|(name, value)| old.get(*name) != Some(value)) {
+        let field = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
+        renewed.insert(name.clone(), self::renewed(&field(stored), &field(old), value));
     }
     for name in old.keys().filter(|name| !new.contains_key(*name)) {
-        patch.insert(name.clone(), Value::Null);
+        renewed.remove(name);
     }
-    Value::Object(patch)
+    Value::Object(renewed)
 }
 
 fn count(pods: &[KubePod]) -> WorkersStatus {
@@ -425,15 +416,19 @@ fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<Job
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn a_merge_patch_says_only_what_changes_and_takes_away_what_is_gone() {
+    fn what_others_stored_in_a_status_stays() {
         let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
         let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": true});
+        let stored = json!({"a": 1, "b": {"c": 2, "d": 3, "theirs": 5}, "e": [1, 2], "newer": {"x": 6}});
         assert_eq!(
-            merge_patch(&old, &new),
-            json!({"b": {"c": 4, "d": null}, "e": [1], "f": true})
+            renewed(&stored, &old, &new),
+            json!({"a": 1, "b": {"c": 4, "theirs": 5}, "e": [1], "f": true, "newer": {"x": 6}})
         );
+        assert_eq!(renewed(&Value::Null, &old, &new), new);
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Rules of the core, as far as they need neither the limits of an installation nor a name. A rule of one field is not asked
 //! again while the field stays as it was, so that no rule keeps a stored job from being deleted.
+//!
+//! Every write of a status asks all of them, and each look at a field makes the API server (1.36) copy the schemas of all its
+//! siblings, twice if the field is there: most of the time of such a write, before the rules looked as seldom as they could.
 
 use serde_json::{Value, json};
 
@@ -48,13 +51,13 @@ pub(super) fn of_spec() -> Value {
         ),
         rule(
             ".workersPerJobInstance",
-            &format!("[{ipus}].all(i, [{workers}].all(w, w == 0 || i % w == 0))"),
+            &format!("[{workers}].all(w, w <= 1 || {ipus} % w == 0)"),
             "spec.workersPerJobInstance (or workers.replicas): each worker of an instance has a GCD of its own, and the GCDs must \
              divide the IPUs of the instance; use a power of two up to these IPUs",
         ),
         rule(
             ".jobInstances",
-            &format!("!has(self.jobInstances) || self.jobInstances * {workers} <= {MOST}"),
+            &format!("[self.?jobInstances.orValue(1)].all(n, n <= 1 || n * {workers} <= {MOST})"),
             "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer \
              instances",
         ),
@@ -77,11 +80,15 @@ pub(super) fn of_spec() -> Value {
 
 /// What stays as it is while a job holds IPUs, because its partitions and processes were made for it; and who looks after it.
 pub(super) fn of_changes() -> Value {
-    // The comparison first: every write of a status asks this, and each look at a field costs the API server.
+    // What is cheap first.
     let fixed = |field: &str, of: &dyn Fn(&str) -> String| {
         rule(
             &format!(".spec.{field}"),
-            &format!("{} == {} || {FREE}", of("self.spec"), of("oldSelf.spec")),
+            &format!(
+                "{FIRST_STATUS} || {} == {} || {FREE}",
+                of("self.spec"),
+                of("oldSelf.spec")
+            ),
             &format!(
                 "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when \
                  its phase is Suspended and go on, or make a new job"
@@ -92,7 +99,7 @@ pub(super) fn of_changes() -> Value {
         let field = format!("{spec}.modelReplicasPerWorker");
         format!("(has({field}) ? {} : 1)", number(&field))
     };
-    let reconfigurable = |spec: &str| format!("(has({spec}.reconfigurable) && {spec}.reconfigurable)");
+    let reconfigurable = |spec: &str| format!("{spec}.?reconfigurable.orValue(false)");
     let allocation = |spec: &str| format!("(has({spec}.allocation) ? {spec}.allocation : '')");
     [
         fixed("ipusPerJobInstance", &ipus_of),
@@ -104,14 +111,19 @@ pub(super) fn of_changes() -> Value {
         fixed("interactive", &|spec| format!("has({spec}.interactive)")),
         rule(
             ".spec.managedBy",
-            "has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || self.spec.managedBy == \
-             oldSelf.spec.managedBy)",
+            &format!(
+                "{FIRST_STATUS} || has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || \
+                 self.spec.managedBy == oldSelf.spec.managedBy)"
+            ),
             "spec.managedBy cannot change: two would look after the job; make a new job",
         ),
     ]
     .into_iter()
     .collect()
 }
+
+/// Whether this is the first write of a status: one of the rest cannot bring or take a status, nor one of a status the rest.
+const FIRST_STATUS: &str = "has(self.status) != has(oldSelf.status)";
 
 /// Whether the job holds nothing that a change could contradict, as its status says.
 const FREE: &str = "(has(self.status) && has(self.status.phase) && self.status.phase in ['Suspended', 'Completed', 'Failed'] && \
@@ -134,18 +146,17 @@ fn ipus_of(spec: &str) -> String {
 
 /// The workers of one instance of `spec`: the first of three fields that says something else than 1. 0 if they cannot be told.
 fn workers_of(spec: &str) -> String {
-    let (right, misspelt, replicas) = (
+    let (right, misspelt) = (
         format!("{spec}.workersPerJobInstance"),
         format!("{spec}.workerPerJobInstance"),
-        format!("{spec}.workers.replicas"),
     );
-    let says = |field: &str| format!("has({field}) && string({field}) != '1'");
+    // Optional access to what may be text is taken for infinitely costly.
+    let replicas = format!("{spec}.workers.?replicas.orValue(1)");
+    let says = |field: &str| format!("(string({field}) != '1' ? {} : {replicas})", number(field));
     format!(
-        "({} ? {} : !has({right}) && {} ? {} : has({replicas}) ? {replicas} : 1)",
+        "(has({right}) ? {} : has({misspelt}) ? {} : {replicas})",
         says(&right),
-        number(&right),
-        says(&misspelt),
-        number(&misspelt),
+        says(&misspelt)
     )
 }
 

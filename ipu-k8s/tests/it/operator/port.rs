@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use ipu_core::PartitionId;
-use ipu_k8s::operator::{ApiServer, JobEvent, Part, Partitions, PortError};
+use ipu_k8s::operator::{ApiServer, JobEvent, Partitions, PortError};
 use ipu_proxy_client::{DeletePartition, PartitionDocument, PutPartition, ResetPartition};
 use serde_json::{Value, json};
 
@@ -47,6 +47,30 @@ impl Port {
         };
         Turn(false).await;
         answer
+    }
+
+    /// Changes the job of this name, if `version` is its newest.
+    async fn change(
+        &self,
+        name: &str,
+        version: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Value, PortError> {
+        self.call(|state| {
+            let Some(job) = state.jobs.get(name) else {
+                return Err(PortError::NotFound(name.into()));
+            };
+            if *version != job["metadata"]["resourceVersion"] {
+                return Err(PortError::Conflict(name.into()));
+            }
+            let mut changed = job.clone();
+            change(&mut changed);
+            check_progress(&job["status"], &changed["status"]);
+            state.writes += 1;
+            state.change_job(name, |job| *job = changed.clone());
+            Ok(state.jobs.get(name).cloned().unwrap_or(changed))
+        })
+        .await
     }
 }
 
@@ -98,23 +122,19 @@ impl ApiServer for Port {
         .await
     }
 
-    async fn patch_job(&self, _: &str, name: &str, part: Part, patch: &Value) -> Result<Value, PortError> {
-        self.call(|state| {
-            let Some(job) = state.jobs.get(name) else {
-                return Err(PortError::NotFound(name.into()));
-            };
-            if patch["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"] {
-                return Err(PortError::Conflict(name.into()));
-            }
-            let mut changed = job.clone();
-            match part {
-                Part::Object => merge(&mut changed["metadata"], &patch["metadata"]),
-                Part::Status => merge(&mut changed["status"], &patch["status"]),
-            }
-            check_progress(&job["status"], &changed["status"]);
-            state.writes += 1;
-            state.change_job(name, |job| *job = changed.clone());
-            Ok(state.jobs.get(name).cloned().unwrap_or(changed))
+    async fn patch_job(&self, _: &str, name: &str, patch: &Value) -> Result<Value, PortError> {
+        let version = &patch["metadata"]["resourceVersion"];
+        self.change(name, version, |job| {
+            merge(&mut job["metadata"], &patch["metadata"])
+        })
+        .await
+    }
+
+    async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
+        let metadata = &job["metadata"];
+        let name = metadata["name"].as_str().unwrap();
+        self.change(name, &metadata["resourceVersion"], |job| {
+            job["status"] = status.clone()
         })
         .await
     }
