@@ -2,7 +2,8 @@
 //!
 //! Operator and proxy are processes of this machine with the rights of `deploy/kubernetes` and its webhooks, built in release
 //! mode now, or those that `IPU_OPERATOR` and `VIPU_PROXY` name. Beside them, in the same run, Kubernetes Pods that nobody
-//! works on: what the cluster itself takes. `IPU_BENCH_JOBS` (1000) says how many. `cargo xtask bench-cluster` runs it.
+//! works on, and IPUJobs for which somebody else does the least that is possible: what the cluster itself takes.
+//! `IPU_BENCH_JOBS` (1000) says how many. `cargo xtask bench-cluster` runs it.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ipu_bench::cluster::{Crowd, Installed, Kind, Took, Writes};
+use ipu_bench::cluster::{Crowd, Installed, Kind, Least, Took, Writes};
 use ipu_bench::percentile;
 
 /// How often a single object is created on an idle system.
@@ -95,7 +96,14 @@ async fn main() {
     for kind in [Kind::Pod, Kind::Worker, Kind::Launcher] {
         single(&installed, kind).await;
     }
-    for kind in [Kind::Pod, Kind::Worker, Kind::Launcher, Kind::Pod] {
+    for kind in [Kind::Pod, Kind::Worker] {
+        measure(&installed, kind, many).await;
+    }
+    {
+        let _least = Least::start(&installed).await;
+        measure(&installed, Kind::Least, many).await;
+    }
+    for kind in [Kind::Launcher, Kind::Pod] {
         measure(&installed, kind, many).await;
     }
 }

@@ -2,6 +2,7 @@
 //! webhooks, their processes in release mode.
 
 mod audit;
+mod least;
 mod load;
 mod process;
 
@@ -15,6 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 pub use audit::Writes;
+pub use least::Least;
 pub use load::{Crowd, Kind, Took};
 pub use process::{Process, Spent};
 

@@ -14,6 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::least::MANAGER;
 use super::{Installed, phase};
 
 /// How many connections objects are created over.
@@ -30,6 +31,20 @@ pub enum Kind {
     Worker,
     /// An IPUJob of a launcher and one worker.
     Launcher,
+    /// An IPUJob of one worker that the least that is possible is done for, and not by the operator.
+    Least,
+}
+
+impl Kind {
+    pub(super) fn resource(self) -> ApiResource {
+        match self {
+            Self::Pod => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
+            Self::Worker | Self::Launcher | Self::Least => ApiResource::from_gvk_with_plural(
+                &GroupVersionKind::gvk("graphcore.ai", "v1alpha1", "IPUJob"),
+                "ipujobs",
+            ),
+        }
+    }
 }
 
 /// How long things took.
@@ -57,18 +72,8 @@ impl Crowd {
         Self { kind, clients }
     }
 
-    fn resource(&self) -> ApiResource {
-        match self.kind {
-            Kind::Pod => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
-            Kind::Worker | Kind::Launcher => ApiResource::from_gvk_with_plural(
-                &GroupVersionKind::gvk("graphcore.ai", "v1alpha1", "IPUJob"),
-                "ipujobs",
-            ),
-        }
-    }
-
     fn api(&self, client: usize) -> Api<DynamicObject> {
-        Api::namespaced_with(self.clients[client].clone(), "default", &self.resource())
+        Api::namespaced_with(self.clients[client].clone(), "default", &self.kind.resource())
     }
 
     /// Whether one would be created, without creating it.
@@ -137,11 +142,8 @@ impl Crowd {
         let api = self.api(0);
         let (how, all) = (DeleteParams::default(), ListParams::default());
         api.delete_collection(&how, &all).await.expect("they are deleted");
-        let pods: Api<DynamicObject> = Api::namespaced_with(
-            self.clients[0].clone(),
-            "default",
-            &ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
-        );
+        let pods: Api<DynamicObject> =
+            Api::namespaced_with(self.clients[0].clone(), "default", &Kind::Pod.resource());
         while begun.elapsed() < PATIENCE {
             let one = ListParams::default().limit(1);
             let left = api.list_metadata(&one).await.expect("a list").items.len()
@@ -186,7 +188,7 @@ fn object(kind: Kind, name: &str) -> DynamicObject {
             "metadata": {"name": name},
             "spec": {"containers": containers, "nodeSelector": {"vipu-ctrl": "vctl1"}},
         }),
-        Kind::Worker | Kind::Launcher => json!({
+        Kind::Worker | Kind::Launcher | Kind::Least => json!({
             "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
             "metadata": {"name": name},
             "spec": {
@@ -198,6 +200,9 @@ fn object(kind: Kind, name: &str) -> DynamicObject {
     if kind == Kind::Launcher {
         value["spec"]["launcher"] = json!({"command": ["mpirun", "true"]});
         value["spec"]["workers"]["template"]["spec"]["containers"][0]["command"] = Value::Null;
+    }
+    if kind == Kind::Least {
+        value["spec"]["managedBy"] = MANAGER.into();
     }
     serde_json::from_value(value).expect("an object")
 }
