@@ -60,14 +60,13 @@ impl Cache {
             .unwrap_or_default()
     }
 
-    /// The watch tells of an object; the uid of its job.
+    /// The watch tells of an object; the uid of its job, if there is anything new in it for the job.
     pub fn heard(&self, pod: &Value) -> Option<String> {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
         let job = pod.job.clone();
-        known.put(pod);
-        Some(job)
+        known.put(pod).then_some(job)
     }
 
     /// The watch tells that an object is gone; the uid of its job.
@@ -264,14 +263,16 @@ impl Cache {
 }
 
 impl Known {
-    fn put(&mut self, pod: KubePod) {
+    /// Whether it tells anything new.
+    fn put(&mut self, pod: KubePod) -> bool {
         let pods = self.pods.entry(pod.job.clone()).or_default();
-        match pods.get(&pod.name) {
-            Some(known) if known.version > pod.version => {}
-            _ => {
-                pods.insert(pod.name.clone(), pod);
-            }
+        let known = pods.get(&pod.name);
+        if known.is_some_and(|known| known.version > pod.version) {
+            return false;
         }
+        let new = !known.is_some_and(|known| pod.is_no_further_than(known));
+        pods.insert(pod.name.clone(), pod);
+        new
     }
 
     fn remove(&mut self, job: &str, name: &str, uid: &str) {
@@ -284,5 +285,44 @@ impl Known {
         if pods.is_empty() {
             self.pods.remove(job);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, WORKER};
+
+    #[test]
+    fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
+        let pod = |version: u32, node: &str, status: &Value| {
+            json!({
+                "metadata": {
+                    "name": "a-worker-0", "namespace": "n", "uid": "p", "resourceVersion": version.to_string(),
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+                },
+                "spec": {"nodeName": node},
+                "status": status,
+            })
+        };
+        let begun = json!({"phase": "Pending"});
+        let conditions =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
+        let ready = json!({"phase": "Running", "conditions": conditions});
+        let told = Some("u".to_owned());
+        let cache = Cache::new();
+        assert_eq!(cache.heard(&pod(1, "", &begun)), told);
+        // What was made here is heard of a second time.
+        assert_eq!(cache.heard(&pod(1, "", &begun)), None);
+        assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
+        assert_eq!(cache.pods("u")[0].node.as_deref(), Some("one"));
+        assert_eq!(cache.heard(&pod(3, "one", &ready)), told);
+        // An old one.
+        assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
+        assert_eq!(cache.gone(&pod(4, "one", &ready)), told);
+        assert!(cache.pods("u").is_empty());
     }
 }

@@ -134,6 +134,14 @@ impl KubePod {
         }
     }
 
+    /// Whether whoever looked at `before` would decide the same on this. That it was placed on a node is such a change.
+    pub(super) fn is_no_further_than(&self, before: &Self) -> bool {
+        self.uid == before.uid
+            && self.leaving == before.leaving
+            && self.held_up == before.held_up
+            && self.state == before.state
+    }
+
     /// Takes in that it was told to stop.
     pub(super) fn stopping(&mut self) {
         self.leaving = true;
