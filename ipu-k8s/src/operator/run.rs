@@ -159,10 +159,7 @@ pub async fn run(
 }
 
 async fn pass(job: Arc<DynamicObject>, shared: Arc<Shared>) -> Result<Action, PortError> {
-    let mut object = serde_json::to_value(&*job).unwrap_or_default();
-    // Objects of a list do not say what they are.
-    object["apiVersion"] = IpuJob::API_VERSION.into();
-    object["kind"] = IpuJob::KIND.into();
+    let object = unfold(&job);
     let name = name_of(&job);
     shared.observer.began(&name);
     let outcome = shared.operator.reconcile(&object).await;
@@ -203,12 +200,24 @@ fn reference(job: &DynamicObject) -> JobRef {
     ObjectRef::from_obj_with(job, jobs())
 }
 
-/// What nobody reads and takes most of the room.
-fn strip(object: &mut DynamicObject) {
-    object.metadata.managed_fields = None;
-    if let Some(annotations) = &mut object.metadata.annotations {
+/// Makes little of a job that is kept: without what nobody reads, and as text, which takes a fraction of the room of its tree.
+fn fold(job: &mut DynamicObject) {
+    job.metadata.managed_fields = None;
+    if let Some(annotations) = &mut job.metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
+    job.data = Value::String(job.data.to_string());
+}
+
+/// The object that was folded.
+fn unfold(job: &DynamicObject) -> Value {
+    let text = job.data.as_str().unwrap_or_default();
+    let mut object: Value = serde_json::from_str(text).unwrap_or_default();
+    object["metadata"] = serde_json::to_value(&job.metadata).unwrap_or_default();
+    // Objects of a list do not say what they are.
+    object["apiVersion"] = IpuJob::API_VERSION.into();
+    object["kind"] = IpuJob::KIND.into();
+    object
 }
 
 fn hear_jobs(
@@ -220,7 +229,7 @@ fn hear_jobs(
     let store = writer.as_reader();
     let stream = watcher::watcher(api, watcher::Config::default())
         .default_backoff()
-        .modify(strip);
+        .modify(fold);
     let stream = reflector::reflector(writer, stream);
     let hear = async move {
         let mut stream = std::pin::pin!(stream);
@@ -244,9 +253,7 @@ fn remember(shared: &Shared, job: &DynamicObject) {
         let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(uid.clone(), reference(job));
     }
-    shared
-        .observer
-        .heard(&serde_json::to_value(job).unwrap_or_default());
+    shared.observer.heard(&unfold(job));
 }
 
 fn forget(shared: &Shared, job: &DynamicObject) {
@@ -263,9 +270,7 @@ fn forget(shared: &Shared, job: &DynamicObject) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&name_of(job));
-    shared
-        .observer
-        .gone(&serde_json::to_value(job).unwrap_or_default());
+    shared.observer.gone(&unfold(job));
 }
 
 async fn hear_pods(
@@ -360,4 +365,35 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
 fn of_a_job(partition: PartitionDocument) -> Option<(PartitionId, (OwnerDocument, u32))> {
     let owner = partition.owner.filter(|owner| owner.kind == IpuJob::KIND)?;
     Some((partition.id, (owner, partition.instance)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_kept_is_the_job_that_was_heard_of() {
+        let mut object = json!({
+            "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "finalizers": ["x"]},
+            "spec": {"jobInstances": 2, "workers": {"template": {"spec": {"containers": [{"args": ["\"\u{e9}\n"]}]}}}},
+            "status": {"phase": "Running", "phaseSeconds": {"queue": 0.25}},
+        });
+        let mut job: DynamicObject = serde_json::from_value(object.clone()).expect("an object");
+        fold(&mut job);
+        assert_eq!(unfold(&job), object);
+        // As a list has it.
+        object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
+        let parts = ["metadata", "spec", "status"].map(|part| (part.to_owned(), object[part].clone()));
+        let mut job: DynamicObject =
+            serde_json::from_value(Value::Object(parts.into_iter().collect())).expect("an object");
+        fold(&mut job);
+        object["metadata"]
+            .as_object_mut()
+            .expect("it is")
+            .remove("managedFields");
+        assert_eq!(unfold(&job), object);
+    }
 }
