@@ -1,5 +1,5 @@
-//! The least that anything can do for an IPUJob: its Kubernetes Pod, and one status that tells that it runs. No partition, no
-//! event, no rule: what the API server itself takes.
+//! As little as this benchmark can do for an IPUJob: its Kubernetes Pod, and one status that tells that it runs. No partition, no
+//! event, no rule. Not a proof that less is impossible.
 
 use std::sync::Arc;
 

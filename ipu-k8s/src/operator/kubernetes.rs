@@ -233,8 +233,8 @@ impl ApiServer for KubeApi {
 
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
-        // All but the status and the version is taken from what is stored. A patch would cost the API server a quarter more:
-        // it makes text of what is stored, changes that, and reads it again.
+        // All but the status and the version is taken from what is stored. A patch costs the API server more: it makes text of
+        // what is stored, changes that, and reads it again.
         let object = typed(&json!({
             "apiVersion": job["apiVersion"],
             "kind": job["kind"],

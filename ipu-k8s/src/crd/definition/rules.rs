@@ -4,7 +4,7 @@
 //! again while the field stays as it was, so that no rule keeps a stored job from being deleted.
 //!
 //! Every write of a status asks all of them, and each look at a field makes the API server (1.36) copy the schemas of all its
-//! siblings, twice if the field is there: most of the time of such a write, before the rules looked as seldom as they could.
+//! siblings, twice if the field is there: two fifths of the time of such a write, before the rules looked less often.
 
 use serde_json::{Value, json};
 
