@@ -2,7 +2,7 @@
 //!
 //! Operator and proxy are processes of this machine with the rights of `deploy/kubernetes` and its webhooks, built in release
 //! mode now, or those that `IPU_OPERATOR` and `VIPU_PROXY` name. Beside them, in the same run, Kubernetes Pods that nobody
-//! works on, and IPUJobs for which somebody else does the least that is possible: what the cluster itself takes.
+//! works on, and IPUJobs for which a program of this benchmark does as little as it can.
 //! `IPU_BENCH_JOBS` (1000) says how many. `cargo xtask bench-cluster` runs it.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]

@@ -31,7 +31,7 @@ pub enum Kind {
     Worker,
     /// An IPUJob of a launcher and one worker.
     Launcher,
-    /// An IPUJob of one worker that the least that is possible is done for, and not by the operator.
+    /// An IPUJob of one worker for which this benchmark does as little as it can, and the operator nothing.
     Least,
 }
 
