@@ -26,7 +26,7 @@ struct Known {
     /// The instances that the proxy told of holds or requests of, by the uid of the job: also of some that the job's status
     /// never got to say.
     holds: HashMap<String, BTreeSet<u32>>,
-    /// Kubernetes Pods that may have been created without an answer, by the uid of their job.
+    /// Kubernetes Pods of which it is not known whether they are there, by the uid of their job.
     unsure: HashMap<String, BTreeSet<String>>,
     /// Whether the proxy's events are being heard.
     told: bool,
@@ -94,13 +94,19 @@ impl Cache {
     /// It has listed everything; the uids of the jobs that may have changed.
     pub fn end(&self) -> Vec<String> {
         let mut known = self.lock();
+        let known = &mut *known;
         let listed = known.listed.take().unwrap_or_default();
         let newest = listed.iter().map(|pod| pod.version).max().unwrap_or(0);
         known.heard = known.heard.max(newest);
         let mut jobs: Vec<String> = known.pods.keys().cloned().collect();
-        // What was made here since is not in the list yet.
-        for pods in known.pods.values_mut() {
+        // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
+        // been the newest: that is asked.
+        for (job, pods) in &mut known.pods {
             pods.retain(|_, pod| pod.version > newest);
+            if !pods.is_empty() {
+                let names = known.unsure.entry(job.clone()).or_default();
+                names.extend(pods.keys().cloned());
+            }
         }
         jobs.extend(listed.iter().map(|pod| pod.job.clone()));
         for pod in listed {
@@ -324,5 +330,27 @@ mod tests {
         assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
         assert_eq!(cache.gone(&pod(4, "one", &ready)), told);
         assert!(cache.pods("u").is_empty());
+    }
+
+    #[test]
+    fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
+        let pod = |name: &str, version: u32| {
+            json!({"metadata": {
+                "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+            }})
+        };
+        let cache = Cache::new();
+        for (name, version) in [("a", 1), ("b", 2), ("c", 3)] {
+            let _ = cache.heard(&pod(name, version));
+        }
+        cache.begin();
+        cache.list(&pod("b", 2));
+        assert_eq!(cache.end(), ["u"]);
+        // That `a` is gone is certain; `c` may be gone too, or be younger than the list.
+        let names: Vec<String> = cache.pods("u").into_iter().map(|pod| pod.name).collect();
+        assert_eq!(names, ["b", "c"]);
+        assert!(cache.to_be_asked("u").contains("c"));
     }
 }

@@ -212,9 +212,17 @@ impl Operator {
         let mut missed = missed(spec, &remembered, &pods);
         missed.extend(self.cache.to_be_asked(uid));
         for name in &missed {
-            let Some(pod) = self.api.pod(key.namespace.as_str(), name).await? else {
-                continue;
-            };
+            let found = self.api.pod(key.namespace.as_str(), name).await?;
+            let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
+            // What was known of this name and is not what is there is gone.
+            pods.retain(|pod| {
+                let stays = pod.name != *name || there.is_some_and(|uid| *uid == pod.uid);
+                if !stays {
+                    self.cache.absent(uid, name, &pod.uid);
+                }
+                stays
+            });
+            let Some(pod) = found else { continue };
             self.cache.answered(&pod);
             let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
             if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
