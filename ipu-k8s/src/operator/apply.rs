@@ -48,7 +48,10 @@ impl Operator {
                 {
                     return Ok(Step::Still);
                 }
+                let asking = self.cache.asks(key.uid.as_str(), *instance);
                 let document = self.partitions.ensure(partition, &wanted).await?;
+                self.cache.saw(key.uid.as_str(), *instance, Some(&document));
+                drop(asking);
                 let known = seen.partitions.insert(*instance, document.clone());
                 let same = known
                     .is_some_and(|known| known.state == document.state && known.attempt == document.attempt);
@@ -64,6 +67,7 @@ impl Operator {
                 how.attempt = Some(*attempt);
                 how.uid = Some(key.uid.to_string());
                 let document = self.partitions.reset(partition, &how).await?;
+                self.cache.saw(key.uid.as_str(), *instance, Some(&document));
                 seen.partitions.insert(*instance, document);
                 Ok(Step::Moved)
             }
@@ -110,7 +114,7 @@ impl Operator {
                 partition,
             } => {
                 self.release(blueprint, *attempt, partition).await?;
-                if let Some(document) = self.partitions.see(partition).await? {
+                if let Some(document) = self.see(spec, *instance).await? {
                     seen.partitions.insert(*instance, document);
                 } else {
                     seen.partitions.remove(instance);

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::Timestamp;
+use ipu_core::{ControllerName, Timestamp};
+use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
 use super::pods::{KubePod, version};
@@ -26,6 +27,12 @@ struct Known {
     /// The instances that the proxy told of holds or requests of, by the uid of the job: also of some that the job's status
     /// never got to say.
     holds: HashMap<String, BTreeSet<u32>>,
+    /// What the proxy answered last of active partitions, by the uid of the job and the instance.
+    active: HashMap<String, BTreeMap<u32, Active>>,
+    /// The instances that the proxy is being asked for a partition of, by the uid of the job.
+    asking: BTreeSet<(String, u32)>,
+    /// The version of a job, by its uid, that was written here and leaves nothing to be done.
+    settled: HashMap<String, u64>,
     /// Kubernetes Pods of which it is not known whether they are there, by the uid of their job.
     unsure: HashMap<String, BTreeSet<String>>,
     /// Whether the proxy's events are being heard.
@@ -36,6 +43,40 @@ struct Known {
     applied: HashMap<String, u64>,
     /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
     ended: HashMap<String, BTreeMap<String, Timestamp>>,
+}
+
+/// What tells one active partition of an instance from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Active {
+    attempt: u32,
+    since: Timestamp,
+    controller: Option<ControllerName>,
+}
+
+impl Active {
+    fn of(document: &PartitionDocument) -> Option<Self> {
+        (document.state == HoldState::Active).then(|| Self {
+            attempt: document.attempt,
+            since: document.since,
+            controller: document
+                .controller
+                .as_ref()
+                .map(|controller| controller.name.clone()),
+        })
+    }
+}
+
+/// That the proxy is being asked for a partition, as long as this is there.
+#[derive(Debug)]
+pub(super) struct Asking<'a> {
+    cache: &'a Cache,
+    what: (String, u32),
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.cache.lock().asking.remove(&self.what);
+    }
 }
 
 impl Cache {
@@ -211,6 +252,57 @@ impl Cache {
         self.lock().holds.get(job).cloned().unwrap_or_default()
     }
 
+    /// The proxy is asked for the partition of an instance until the answer of this is dropped.
+    pub(super) fn asks(&self, job: &str, instance: u32) -> Asking<'_> {
+        let what = (job.to_owned(), instance);
+        self.lock().asking.insert(what.clone());
+        Asking { cache: self, what }
+    }
+
+    /// The proxy answered this of the partition of an instance.
+    pub(super) fn saw(&self, job: &str, instance: u32, document: Option<&PartitionDocument>) {
+        let mut known = self.lock();
+        match document.and_then(Active::of) {
+            Some(active) => {
+                known
+                    .active
+                    .entry(job.to_owned())
+                    .or_default()
+                    .insert(instance, active);
+            }
+            None => {
+                if let Some(instances) = known.active.get_mut(job) {
+                    instances.remove(&instance);
+                }
+            }
+        }
+    }
+
+    /// Whether the proxy tells anything that is a reason to look at the job: not what it answered already, nor that what it is
+    /// being asked for is on its way, of which the answer tells, or what it tells next.
+    #[must_use]
+    pub fn is_news(&self, job: &str, document: &PartitionDocument) -> bool {
+        let known = self.lock();
+        let instance = document.instance;
+        match Active::of(document) {
+            Some(active) => known.active.get(job).and_then(|all| all.get(&instance)) != Some(&active),
+            None => {
+                document.state != HoldState::Intent || !known.asking.contains(&(job.to_owned(), instance))
+            }
+        }
+    }
+
+    /// The job was written here as it is at `version`, and there is nothing to be done about it before something else happens.
+    pub(super) fn settled(&self, job: &str, version: u64) {
+        self.lock().settled.insert(job.to_owned(), version);
+    }
+
+    /// Whether there is nothing to be done about the job at this very version by itself.
+    #[must_use]
+    pub fn is_settled(&self, job: &str, version: u64) -> bool {
+        self.lock().settled.get(job) == Some(&version)
+    }
+
     /// The job was written here, and has this version since.
     pub fn wrote(&self, job: &str, version: u64) {
         let mut known = self.lock();
@@ -261,6 +353,8 @@ impl Cache {
     pub fn forget(&self, job: &str) {
         let mut known = self.lock();
         known.written.remove(job);
+        known.settled.remove(job);
+        known.active.remove(job);
         known.applied.remove(job);
         known.begun.remove(job);
         known.unsure.remove(job);
@@ -330,6 +424,42 @@ mod tests {
         assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
         assert_eq!(cache.gone(&pod(4, "one", &ready)), told);
         assert!(cache.pods("u").is_empty());
+    }
+
+    /// The partition of instance 0 of job `a`.
+    fn partition(state: &str, attempt: u32, since: u64) -> PartitionDocument {
+        serde_json::from_value(json!({
+            "id": "p-a-0", "state": state, "instance": 0, "attempt": attempt, "since": since,
+            "owner": {"kind": "IPUJob", "namespace": "n", "name": "a", "uid": "u"},
+            "size": 1, "gcds": 1, "replicas": 1, "reconfigurable": false, "controller": null, "ipus": [], "heldSince": null,
+            "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null,
+            "errors": [], "env": {},
+        }))
+        .expect("a partition")
+    }
+
+    #[test]
+    fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() {
+        let cache = Cache::new();
+        let (intent, active) = (partition("intent", 0, 1), partition("active", 0, 2));
+        assert!(cache.is_news("u", &intent));
+        assert!(cache.is_news("u", &active));
+        let asking = cache.asks("u", 0);
+        assert!(!cache.is_news("u", &intent));
+        assert!(cache.is_news("u", &partition("failed", 0, 2)));
+        assert!(cache.is_news("other", &intent));
+        cache.saw("u", 0, Some(&active));
+        drop(asking);
+        assert!(!cache.is_news("u", &active));
+        assert!(cache.is_news("u", &intent));
+        assert!(cache.is_news("u", &partition("active", 0, 3)), "made anew");
+        assert!(
+            cache.is_news("u", &partition("active", 1, 2)),
+            "for another attempt"
+        );
+        assert!(cache.is_news("u", &partition("releasing", 0, 3)));
+        cache.saw("u", 0, None);
+        assert!(cache.is_news("u", &active));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const AT_ONCE: usize = 16;
 const MOST_LOGS: usize = 256;
 
 /// What is known of ends beside what the Kubernetes Pods say.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     /// The names of Kubernetes Pods that failed a moment ago, and are not looked at yet.
     pub(super) early: BTreeSet<String>,

@@ -1,10 +1,12 @@
 //! One pass over one job: observe, parse, plan, check, apply, record. No rule is in here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{JobPhase, JobStatus, Limits, Plan, Timestamp, Violation, check_plan, plan};
+use ipu_core::{JobPhase, JobSpec, JobStatus, Limits, Plan, Timestamp, Violation, check_plan, plan};
+use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Value, json};
 
 use super::apply::Step;
@@ -13,7 +15,7 @@ use super::ends::Ends;
 use super::observe::{Deleted, Seen, instances, missed};
 use super::pods::{KubePod, moment, version};
 use super::port::{ApiServer, Partitions, PortError};
-use super::record::Written;
+use super::record::{Leaves, Written};
 use crate::crd::{IpuJob, IpuJobStatus};
 use crate::resources::{Blueprint, Installation};
 
@@ -147,10 +149,11 @@ impl Operator {
             installation: &self.installation,
         };
         let mut looks = 0;
+        let mut partitions = BTreeMap::new();
         loop {
             looks += 1;
             let status: IpuJobStatus = read_status(&object);
-            let mut seen = match self.look(&blueprint, &object, &status).await {
+            let mut seen = match self.look(&blueprint, &object, &status, partitions).await {
                 Ok(seen) => seen,
                 Err(error) => return self.excuse(&object, error).await,
             };
@@ -177,6 +180,7 @@ impl Operator {
             // is left out is as one that was lost, which plans allow for.
             let verdict = plan.wake == Some(Duration::ZERO);
             if moved && !verdict && looks < LOOKS {
+                partitions = seen.partitions;
                 continue;
             }
             // A failure of a moment ago is judged when the moment is over.
@@ -194,15 +198,18 @@ impl Operator {
             if !(verdict || moved) || looks >= LOOKS || !same {
                 return Ok(wake(&plan, moved || verdict).or_earlier(latest));
             }
+            partitions = seen.partitions;
         }
     }
 
-    /// Gathers what there is to know.
+    /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
+    /// they are active: what changes later is told.
     async fn look(
         &self,
         blueprint: &Blueprint<'_>,
         object: &Value,
         status: &IpuJobStatus,
+        mut answered: BTreeMap<u32, PartitionDocument>,
     ) -> Result<Seen, PortError> {
         let spec = blueprint.spec;
         let key = spec.key();
@@ -232,7 +239,7 @@ impl Operator {
         self.cache.asked(uid);
         let mut seen = Seen {
             pods,
-            partitions: std::collections::BTreeMap::new(),
+            partitions: BTreeMap::new(),
             submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
             deleted: if object["metadata"]["deletionTimestamp"].is_null() {
                 Deleted::No
@@ -250,12 +257,28 @@ impl Operator {
             return Ok(seen);
         }
         let held = self.cache.held(key.uid.as_str());
+        answered.retain(|_, document| document.state == HoldState::Active);
         for instance in instances(spec, &remembered, &seen.pods, held) {
-            if let Some(document) = self.partitions.see(&spec.partition_id(instance)).await? {
-                seen.partitions.insert(instance, document);
-            }
+            let document = match answered.remove(&instance) {
+                Some(document) => Some(document),
+                None => self.see(spec, instance).await?,
+            };
+            seen.partitions
+                .extend(document.map(|document| (instance, document)));
         }
         Ok(seen)
+    }
+
+    /// Asks the proxy for the partition of an instance.
+    pub(super) async fn see(
+        &self,
+        spec: &JobSpec,
+        instance: u32,
+    ) -> Result<Option<PartitionDocument>, PortError> {
+        let document = self.partitions.see(&spec.partition_id(instance)).await?;
+        self.cache
+            .saw(spec.key().uid.as_str(), instance, document.as_ref());
+        Ok(document)
     }
 
     /// Tells in the status why a job could not be worked on, if it waits.
@@ -277,7 +300,8 @@ impl Operator {
         if let Some(waits_for) = waits_for {
             after.last_message = format!("{waits_for} {code}: {message}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
-            self.write_status(object, &before, after, (self.now)()).await?;
+            self.write_status(object, &before, after, (self.now)(), Leaves::Something)
+                .await?;
         }
         Ok(Wake::After(retry))
     }
@@ -292,7 +316,10 @@ impl Operator {
         let mut after = before.clone();
         after.last_message = format!("the job cannot be run: {}", told.join("; "));
         after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
-        match self.write_status(object, &before, after, (self.now)()).await? {
+        match self
+            .write_status(object, &before, after, (self.now)(), Leaves::Something)
+            .await?
+        {
             Written::Now(_) | Written::Before => Ok(Wake::WhenTold),
             Written::Later(pause) => Ok(Wake::After(pause)),
         }

@@ -5,7 +5,7 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-use super::ends;
+use super::ends::{self, Ends};
 use super::mpirun::Told;
 use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
@@ -36,6 +36,14 @@ pub(super) enum Written {
     Later(Duration),
 }
 
+/// What a status that is written leaves to be done, before anything else happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    Nothing,
+    /// Or it is not known.
+    Something,
+}
+
 impl Operator {
     /// Records what a pass came to.
     pub(super) async fn record(
@@ -50,31 +58,19 @@ impl Operator {
             None => self.cache.begun(blueprint.spec.key().uid.as_str(), seen.now),
             Some(_) => seen.now,
         };
-        let mut after = before.clone();
-        after.remember(&plan.status);
-        after.start_time.get_or_insert(Time(begun));
-        after.observed_generation = object["metadata"]["generation"].as_i64();
-        after.selector = Some(selector(blueprint.spec.key().name.as_str()));
-        after.workers_status = count(&seen.pods);
-        report_instances(&mut after, blueprint, plan, seen);
-        after.ipu_partition_created = all_granted(&after, blueprint, seen);
-        report_failure(&mut after, before, blueprint, seen);
-        if before.phase.is_none() && plan.status.phase == JobPhase::Running {
-            // It was on its way until now, which nobody was told.
-            report_condition(&mut after, blueprint, JobPhase::Pending, plan, begun);
-        }
-        report_condition(&mut after, blueprint, plan.status.phase, plan, seen.now);
-        if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
-            after.phase_seconds = Some(phase_seconds(seen));
-        }
-        if let Some(held_up) = held_up(&plan.status.phase, &seen.pods) {
-            after.last_message = format!("{}; {held_up}", after.last_message);
-        }
+        let after = report(blueprint, object, before, plan, seen, begun);
         let rest = BRIEF.saturating_sub(seen.now.since(begun));
         if !rest.is_zero() && is_brief(before, plan, seen) {
             return Ok(Written::Later(rest));
         }
-        let written = self.write_status(object, before, after.clone(), seen.now).await?;
+        let leaves = if after != *before && is_settled(blueprint, object, &after, plan, seen) {
+            Leaves::Nothing
+        } else {
+            Leaves::Something
+        };
+        let written = self
+            .write_status(object, before, after.clone(), seen.now, leaves)
+            .await?;
         if let (Written::Now(object), Some(event)) = (&written, event(before, &after, plan)) {
             // Whoever is not told finds it in the status.
             if let Err(error) = self.api.tell(object, &event).await {
@@ -91,6 +87,7 @@ impl Operator {
         before: &IpuJobStatus,
         mut after: IpuJobStatus,
         now: Timestamp,
+        leaves: Leaves,
     ) -> Result<Written, PortError> {
         if after.last_message.chars().count() > MESSAGE {
             after.last_message = after
@@ -118,8 +115,64 @@ impl Operator {
         let written = self.api.write_status(object, &status).await?;
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         self.cache.wrote(uid, version(&written));
+        if leaves == Leaves::Nothing {
+            self.cache.settled(uid, version(&written));
+        }
         Ok(Written::Now(written))
     }
+}
+
+/// What a status says of a pass, with what was said `before`.
+fn report(
+    blueprint: &Blueprint<'_>,
+    object: &Value,
+    before: &IpuJobStatus,
+    plan: &Plan,
+    seen: &Seen,
+    begun: Timestamp,
+) -> IpuJobStatus {
+    let mut after = before.clone();
+    after.remember(&plan.status);
+    after.start_time.get_or_insert(Time(begun));
+    after.observed_generation = object["metadata"]["generation"].as_i64();
+    after.selector = Some(selector(blueprint.spec.key().name.as_str()));
+    after.workers_status = count(&seen.pods);
+    report_instances(&mut after, blueprint, plan, seen);
+    after.ipu_partition_created = all_granted(&after, blueprint, seen);
+    report_failure(&mut after, before, blueprint, seen);
+    if before.phase.is_none() && plan.status.phase == JobPhase::Running {
+        // It was on its way until now, which nobody was told.
+        report_condition(&mut after, blueprint, JobPhase::Pending, plan, begun);
+    }
+    report_condition(&mut after, blueprint, plan.status.phase, plan, seen.now);
+    if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
+        after.phase_seconds = Some(phase_seconds(seen));
+    }
+    if let Some(held_up) = held_up(&plan.status.phase, &seen.pods) {
+        after.last_message = format!("{}; {held_up}", after.last_message);
+    }
+    after
+}
+
+/// Whether a status leaves nothing to be done: what was seen, looked at with it, asks for nothing and would be told as it is.
+/// Only of jobs that run: what ended is judged by more than what was seen.
+fn is_settled(
+    blueprint: &Blueprint<'_>,
+    object: &Value,
+    after: &IpuJobStatus,
+    plan: &Plan,
+    seen: &Seen,
+) -> bool {
+    if plan.status.phase != JobPhase::Running || seen.ends != Ends::default() {
+        return false;
+    }
+    let again = ipu_core::plan(
+        blueprint.spec,
+        &seen.observation(blueprint.spec, after.remembered()),
+    );
+    again.effects.is_empty()
+        && again.wake == plan.wake
+        && report(blueprint, object, after, &again, seen, seen.now) == *after
 }
 
 /// Whether a job that nothing was recorded of is on its way without waiting for anybody: then it runs in a moment, or is told of.

@@ -237,7 +237,9 @@ fn hear_jobs(
             match event {
                 Ok(Event::Apply(job) | Event::InitApply(job)) => {
                     remember(&shared, &job);
-                    let _ = told.unbounded_send(reference(&job));
+                    if !is_settled(&shared.cache, &job) {
+                        let _ = told.unbounded_send(reference(&job));
+                    }
                 }
                 Ok(Event::Delete(job)) => forget(&shared, &job),
                 Ok(Event::Init | Event::InitDone) => {}
@@ -246,6 +248,16 @@ fn hear_jobs(
         }
     };
     (store, hear)
+}
+
+/// Whether the job is as it was written here, and was looked at then.
+fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
+    let metadata = &job.metadata;
+    let version = metadata.resource_version.as_deref().unwrap_or_default();
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    version
+        .parse()
+        .is_ok_and(|version| cache.is_settled(uid, version))
 }
 
 fn remember(shared: &Shared, job: &DynamicObject) {
@@ -328,7 +340,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
         match events.try_next().await {
             Ok(Some(event)) => match event.told {
                 Told::Snapshot(list) => {
-                    let all = list.partitions.into_iter().filter_map(of_a_job);
+                    let all = list.partitions.iter().filter_map(of_a_job);
                     known = all.collect();
                     let all = known
                         .values()
@@ -336,10 +348,15 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                     cache.holds_only(all);
                     known.values().for_each(|(owner, _)| tell(owner));
                 }
-                Told::Change(change) => match change.partition.and_then(of_a_job) {
+                Told::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
                     Some((id, (owner, instance))) => {
                         cache.holds(&owner.uid, instance);
-                        tell(&owner);
+                        if change
+                            .partition
+                            .is_none_or(|partition| cache.is_news(&owner.uid, &partition))
+                        {
+                            tell(&owner);
+                        }
                         known.insert(id, (owner, instance));
                     }
                     None => {
@@ -362,9 +379,12 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
 }
 
 /// The partition of an instance of an IPUJob.
-fn of_a_job(partition: PartitionDocument) -> Option<(PartitionId, (OwnerDocument, u32))> {
-    let owner = partition.owner.filter(|owner| owner.kind == IpuJob::KIND)?;
-    Some((partition.id, (owner, partition.instance)))
+fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (OwnerDocument, u32))> {
+    let owner = partition
+        .owner
+        .as_ref()
+        .filter(|owner| owner.kind == IpuJob::KIND)?;
+    Some((partition.id.clone(), (owner.clone(), partition.instance)))
 }
 
 #[cfg(test)]

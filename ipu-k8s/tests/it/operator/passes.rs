@@ -395,3 +395,27 @@ fn a_cache_that_missed_a_running_launcher_does_not_fail_its_job() {
     let _ = finish(deaf.reconcile(&job));
     assert_eq!(setting.world.state().jobs["a"]["status"]["phase"], "Running");
 }
+
+#[test]
+fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    let version = |job: &Value| -> u64 {
+        let version = job["metadata"]["resourceVersion"].as_str().unwrap();
+        version.parse().unwrap()
+    };
+    let uid = job["metadata"]["uid"].as_str().unwrap();
+    let cache = setting.world.state().ears[0].cache.clone();
+    assert!(cache.is_settled(uid, version(&job)));
+    let writes = setting.world.state().writes;
+    assert_eq!(setting.pass("a"), job);
+    assert_eq!(setting.world.state().writes, writes);
+    // What somebody else writes is looked at.
+    setting
+        .world
+        .state()
+        .change_job("a", |job| job["spec"]["suspend"] = true.into());
+    let job = setting.world.state().jobs["a"].clone();
+    assert!(!cache.is_settled(uid, version(&job)));
+}

@@ -10,7 +10,7 @@ use ipu_k8s::operator::{ApiServer, JobEvent, Partitions, PortError};
 use ipu_proxy_client::{DeletePartition, PartitionDocument, PutPartition, ResetPartition};
 use serde_json::{Value, json};
 
-use super::world::{Hold, State, Told, World, time};
+use super::world::{Hold, State, World, time};
 
 /// Lets others go first, once.
 struct Turn(bool);
@@ -211,11 +211,7 @@ impl Partitions for Port {
             };
             if !state.holds.contains_key(id) {
                 state.holds.insert(id.clone(), new);
-                let told = Told::Hold(wanted.owner.uid.clone(), wanted.instance);
-                state
-                    .ears
-                    .iter_mut()
-                    .for_each(|ear| ear.waiting.push_back(told.clone()));
+                state.changed(id);
             }
             let hold = state.holds.get_mut(id).unwrap();
             assert_eq!(hold.wanted.owner, wanted.owner, "ids are of one job each");
@@ -230,7 +226,9 @@ impl Partitions for Port {
                 hold.wanted = wanted.clone();
                 if at_once {
                     hold.state = "intent";
+                    hold.since = now;
                 }
+                state.changed(id);
             }
             let hold = state.holds[id].clone();
             state.expect_free(id, Some(hold.wanted.attempt));
@@ -241,6 +239,7 @@ impl Partitions for Port {
 
     async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
         self.call(|state| {
+            let now = state.now;
             let Some(hold) = state.holds.get_mut(id) else {
                 return Err(PortError::Refused {
                     code: "NotFound".into(),
@@ -249,9 +248,11 @@ impl Partitions for Port {
             };
             if hold.state == "failed" || hold.state == "active" {
                 hold.state = "intent";
+                hold.since = now;
                 hold.wanted.attempt = hold.wanted.attempt.max(how.attempt.unwrap_or(0));
             }
             let hold = hold.clone();
+            state.changed(id);
             state.expect_free(id, None);
             Ok(state.document(id, &hold))
         })
@@ -275,6 +276,7 @@ impl Partitions for Port {
             } else {
                 hold.state = "releasing";
                 hold.since = now;
+                state.changed(id);
             }
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! A small world for the operator: an API server in memory that is late, forgets to answer and refuses old versions, a
 //! kubelet that runs nothing, and a ledger of one controller. Everything that takes time happens when [`World::step`] says.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ipu_core::{PartitionId, Timestamp};
@@ -37,9 +37,11 @@ impl Random {
 /// What a watch is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
+    /// The uid of a job, and its version.
+    Job(String, u64),
     Pod(Value),
     PodGone(Value),
-    Hold(String, u32),
+    Hold(Box<PartitionDocument>),
     HoldGone(String, u32),
 }
 
@@ -48,6 +50,29 @@ pub(crate) enum Told {
 pub(crate) struct Ear {
     pub(crate) cache: Arc<Cache>,
     pub(crate) waiting: VecDeque<Told>,
+    /// The uids of the jobs that are to be looked at because of what was told.
+    pub(crate) due: BTreeSet<String>,
+}
+
+impl Ear {
+    /// Hears what was told, as the loop does.
+    fn hear(&mut self, told: Told) {
+        let due = match told {
+            Told::Job(job, version) => (!self.cache.is_settled(&job, version)).then_some(job),
+            Told::Pod(pod) => self.cache.heard(&pod),
+            Told::PodGone(pod) => self.cache.gone(&pod),
+            Told::Hold(document) => {
+                let job = document.owner.as_ref().map(|owner| owner.uid.clone()).unwrap();
+                self.cache.holds(&job, document.instance);
+                self.cache.is_news(&job, &document).then_some(job)
+            }
+            Told::HoldGone(job, instance) => {
+                self.cache.holds_no_more(&job, instance);
+                Some(job)
+            }
+        };
+        self.due.extend(due);
+    }
 }
 
 /// A partition in the ledger.
@@ -143,7 +168,9 @@ impl World {
             },
             "spec": spec,
         });
+        let told = Told::Job(uid(&job), version);
         state.jobs.insert(name.to_owned(), job);
+        state.everybody_hears(&told);
     }
 
     pub(crate) fn delete(&self, name: &str) {
@@ -196,9 +223,11 @@ impl World {
         let _ = cache.end();
         let holds = state.holds.values();
         cache.holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+        let uids: BTreeSet<String> = state.jobs.values().map(uid).collect();
         state.ears[ear] = Ear {
             cache: Arc::clone(&cache),
             waiting: VecDeque::new(),
+            due: uids,
         };
         cache
     }
@@ -231,6 +260,10 @@ impl World {
     }
 }
 
+pub(super) fn uid(job: &Value) -> String {
+    job["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
 pub(super) fn time(millis: u64) -> String {
     Time(Timestamp::from_millis(millis)).to_string()
 }
@@ -238,16 +271,34 @@ pub(super) fn time(millis: u64) -> String {
 impl State {
     pub(crate) fn change_job(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
         self.version += 1;
-        let version = self.version.to_string();
+        let version = self.version;
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
         change(job);
-        job["metadata"]["resourceVersion"] = version.into();
+        job["metadata"]["resourceVersion"] = version.to_string().into();
+        let told = Told::Job(uid(job), version);
         let gone = !job["metadata"]["deletionTimestamp"].is_null()
             && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         if gone {
             self.jobs.remove(name);
+        } else {
+            self.everybody_hears(&told);
+        }
+    }
+
+    /// All ears will be told.
+    fn everybody_hears(&mut self, told: &Told) {
+        for ear in &mut self.ears {
+            ear.waiting.push_back(told.clone());
+        }
+    }
+
+    /// The partition `id` is another, and will be told.
+    pub(super) fn changed(&mut self, id: &PartitionId) {
+        if let Some(hold) = self.holds.get(id) {
+            let told = Told::Hold(Box::new(self.document(id, hold)));
+            self.everybody_hears(&told);
         }
     }
 
@@ -259,10 +310,8 @@ impl State {
         };
         change(pod);
         pod["metadata"]["resourceVersion"] = version.into();
-        let pod = pod.clone();
-        for ear in &mut self.ears {
-            ear.waiting.push_back(Told::Pod(pod.clone()));
-        }
+        let told = Told::Pod(pod.clone());
+        self.everybody_hears(&told);
     }
 
     fn remove_pod(&mut self, name: &str) {
@@ -272,17 +321,13 @@ impl State {
         };
         pod["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.running.remove(pod["metadata"]["uid"].as_str().unwrap());
-        for ear in &mut self.ears {
-            ear.waiting.push_back(Told::PodGone(pod.clone()));
-        }
+        self.everybody_hears(&Told::PodGone(pod));
     }
 
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
         let told = Told::HoldGone(hold.wanted.owner.uid, hold.wanted.instance);
-        self.ears
-            .iter_mut()
-            .for_each(|ear| ear.waiting.push_back(told.clone()));
+        self.everybody_hears(&told);
     }
 
     pub(super) fn tell(&mut self) {
@@ -294,18 +339,17 @@ impl State {
             ear.waiting.clear();
             ear.cache.begin();
             self.pods.values().for_each(|pod| ear.cache.list(pod));
-            let _ = ear.cache.end();
+            ear.due.extend(ear.cache.end());
             let holds = self.holds.values();
-            ear.cache
-                .holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+            let holds = holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance));
+            ear.due.extend(holds.clone().map(|(job, _)| job));
+            ear.cache.holds_only(holds);
+            // All jobs are listed, too.
+            ear.due.extend(self.jobs.values().map(uid));
             return;
         }
-        match ear.waiting.pop_front() {
-            Some(Told::Pod(pod)) => drop(ear.cache.heard(&pod)),
-            Some(Told::PodGone(pod)) => drop(ear.cache.gone(&pod)),
-            Some(Told::Hold(job, instance)) => ear.cache.holds(&job, instance),
-            Some(Told::HoldGone(job, instance)) => ear.cache.holds_no_more(&job, instance),
-            None => {}
+        if let Some(told) = ear.waiting.pop_front() {
+            ear.hear(told);
         }
     }
 
@@ -419,6 +463,8 @@ impl State {
             _ => return,
         }
         hold.since = now;
+        let id = id.clone();
+        self.changed(&id);
     }
 
     /// Nothing runs on a partition that is made ready for another attempt, reset or given back.
@@ -494,9 +540,16 @@ impl State {
         for id in waiting {
             self.remove_hold(&id);
         }
-        for hold in self.holds.values_mut().filter(|hold| dead(hold)) {
-            hold.state = "releasing";
-        }
+        let dead: Vec<PartitionId> = self
+            .holds
+            .iter_mut()
+            .filter(|(_, hold)| dead(hold) && hold.state != "releasing")
+            .map(|(id, hold)| {
+                hold.state = "releasing";
+                id.clone()
+            })
+            .collect();
+        dead.iter().for_each(|id| self.changed(id));
     }
 
     /// Whether a call goes wrong, and how: refused before anything is done, or without an answer after it.
