@@ -4,7 +4,8 @@
 //! second, tells of one Kubernetes Pod after the other, in any order, and writes times in whole seconds. So a failure is not
 //! judged as soon as it is heard of: while others of its attempt still seem to run, the operator looks at it as if its watch
 //! were a moment late, until nothing new was heard for [`QUIET`]. And where several that failed together ended alike, their
-//! logs, whose lines have times of their own, are asked who was the first to fall silent.
+//! logs, whose lines have times of their own, are asked who was the first to fall silent. So is the log of a launcher, which
+//! may have more in it than what the kubelet read when it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,6 +40,16 @@ pub(super) struct Ends {
     pub(super) settled: Option<Duration>,
     /// When the last line of a log was written, by the name of its Kubernetes Pod.
     pub(super) last_words: BTreeMap<String, Timestamp>,
+    /// The end of the log of a launcher, by the name of its Kubernetes Pod, if that tells of a rank and what the kubelet kept does
+    /// not.
+    pub(super) logs: BTreeMap<String, String>,
+}
+
+impl Ends {
+    /// What a launcher that failed tells of the rank that was first; none unless it ended as that rank did.
+    pub(super) fn told(&self, pod: &KubePod) -> Option<mpirun::Told> {
+        told(pod).or_else(|| told_in(pod, self.logs.get(&pod.name)?))
+    }
 }
 
 impl Operator {
@@ -72,10 +83,21 @@ impl Operator {
                 None => {
                     let words = self.last_words(&undecided(&pods)).await;
                     ends.last_words.extend(in_order(words));
+                    ends.logs.extend(self.log_of_launcher(&pods).await);
                 }
             }
         }
         ends
+    }
+
+    /// What the log of a launcher among `pods` tells of a rank, if what is known of its end does not.
+    async fn log_of_launcher(&self, pods: &[&KubePod]) -> Option<(String, String)> {
+        let launcher = pods.iter().find(|pod| is_cut_off(pod))?;
+        let (namespace, container) = (&launcher.namespace, launcher.failed.as_deref());
+        let asked = self.api.last_lines(namespace, &launcher.name, container).await;
+        let log = asked.ok()??;
+        told_in(launcher, &log)?;
+        Some((launcher.name.clone(), log))
     }
 
     /// When those that have left any output wrote the last line of it; whoever is not answered for is left out.
@@ -92,6 +114,13 @@ impl Operator {
         let answers = stream::iter(asked).buffer_unordered(AT_ONCE);
         answers.filter_map(std::future::ready).collect().await
     }
+}
+
+/// Whether a launcher failed by itself and does not tell why in what the kubelet kept, which may have looked before the last
+/// lines were written.
+fn is_cut_off(pod: &KubePod) -> bool {
+    matches!(pod.end(), Some(ProcessPhase::Exited { exit, cause, .. })
+        if pod.worker.is_none() && !exit.is_success() && cause.is_empty() && told(pod).is_none())
 }
 
 /// Whether the end of a Kubernetes Pod is one to be judged: of the attempt that runs, of an instance that has not ended.
@@ -126,16 +155,19 @@ fn rest(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Timestamp) 
     (*last <= now && !rest.is_zero()).then_some(rest)
 }
 
-/// What a launcher that failed tells of the rank that was first; none unless it ended as that rank did.
-pub(super) fn told(pod: &KubePod) -> Option<mpirun::Told> {
+/// What the kubelet kept of the words of a launcher tells of the rank that was first.
+fn told(pod: &KubePod) -> Option<mpirun::Told> {
     match pod.end()? {
-        ProcessPhase::Exited {
-            exit,
-            last_lines,
-            cause,
-            ..
-        } if pod.worker.is_none() && cause.is_empty() => {
-            mpirun::read(last_lines).filter(|told| told.exit.code() == exit.code())
+        ProcessPhase::Exited { last_lines, .. } => told_in(pod, last_lines),
+        _ => None,
+    }
+}
+
+/// What `words` of a launcher tell of the rank that was first; none unless it ended by itself, as that rank did.
+fn told_in(pod: &KubePod, words: &str) -> Option<mpirun::Told> {
+    match pod.end()? {
+        ProcessPhase::Exited { exit, cause, .. } if pod.worker.is_none() && cause.is_empty() => {
+            mpirun::read(words).filter(|told| told.exit.code() == exit.code())
         }
         _ => None,
     }

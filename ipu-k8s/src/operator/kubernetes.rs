@@ -22,6 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a log may take: a verdict waits for it, and is made without it.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The closing words of `mpirun` are ten lines or so, and others may have said something after them.
+const LAST_LINES: i64 = 64;
+
+/// What is read of them at most, because a line may be as long as it likes. What is longer lacks its end, and tells nothing.
+const LAST_BYTES: i64 = 1 << 20;
+
 /// The API server of a `kube` configuration.
 #[derive(Clone)]
 pub struct KubeApi {
@@ -62,6 +68,20 @@ impl KubeApi {
 
     fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+
+    /// What `params` say of a log.
+    async fn log(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+        mut params: LogParams,
+    ) -> Result<String, PortError> {
+        params.container = container.map(str::to_owned);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let asked = bounded(LOG_PATIENCE, pods.logs(name, &params)).await;
+        asked.map_err(|failure| port_error(&failure))
     }
 }
 
@@ -189,16 +209,28 @@ impl ApiServer for KubeApi {
         name: &str,
         container: Option<&str>,
     ) -> Result<Option<Duration>, PortError> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = LogParams {
-            container: container.map(str::to_owned),
             tail_lines: Some(1),
             timestamps: true,
             ..LogParams::default()
         };
-        let asked = bounded(LOG_PATIENCE, pods.logs(name, &params)).await;
-        let line = asked.map_err(|failure| port_error(&failure))?;
+        let line = self.log(namespace, name, container, params).await?;
         Ok(line.split_whitespace().next().and_then(since_epoch))
+    }
+
+    async fn last_lines(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+    ) -> Result<Option<String>, PortError> {
+        let params = LogParams {
+            tail_lines: Some(LAST_LINES),
+            limit_bytes: Some(LAST_BYTES),
+            ..LogParams::default()
+        };
+        let lines = self.log(namespace, name, container, params).await?;
+        Ok((!lines.is_empty()).then_some(lines))
     }
 
     async fn apply(&self, object: &Value) -> Result<(), PortError> {

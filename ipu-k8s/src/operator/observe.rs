@@ -8,7 +8,7 @@ use ipu_core::{
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
 use super::ends::{self, BLUR, Ends};
-use super::pods::KubePod;
+use super::pods::{KubePod, tail};
 
 /// Everything that one pass looks at.
 #[derive(Debug)]
@@ -117,13 +117,22 @@ impl Seen {
 
     /// Adds to an end what logs tell of it.
     fn refine(&self, pod: &KubePod, phase: &mut ProcessPhase) {
-        let ProcessPhase::Exited { at, cause, .. } = phase else {
+        let ProcessPhase::Exited {
+            at,
+            cause,
+            last_lines,
+            ..
+        } = phase
+        else {
             return;
         };
+        if let Some(log) = self.ends.logs.get(&pod.name) {
+            *last_lines = tail(log);
+        }
         if let Some(words) = self.ends.last_words.get(&pod.name) {
             *at = ends::refined(*at, *words);
         }
-        if let Some(told) = ends::told(pod) {
+        if let Some(told) = self.ends.told(pod) {
             *cause = told.cause();
         }
     }

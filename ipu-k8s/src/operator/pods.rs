@@ -372,7 +372,7 @@ fn finished(pod: &Value) -> Timestamp {
 }
 
 /// The end of a text.
-fn tail(text: &str) -> String {
+pub(super) fn tail(text: &str) -> String {
     let from = text.len().saturating_sub(LOG_BYTES);
     let from = (from..=text.len())
         .find(|at| text.is_char_boundary(*at))

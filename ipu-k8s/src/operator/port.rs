@@ -75,6 +75,17 @@ pub trait ApiServer: Send + Sync {
         let _ = (namespace, name, container);
         Ok(None)
     }
+    /// The last lines of the log of a Kubernetes Pod, or of its container of this name: enough to read what a program says at
+    /// last, at most 1 MiB; none if there is no line. What does not know answers none.
+    async fn last_lines(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+    ) -> Result<Option<String>, PortError> {
+        let _ = (namespace, name, container);
+        Ok(None)
+    }
     /// Creates any other object, or makes it what this one says.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
     /// Patches metadata and spec of a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a

@@ -5,7 +5,7 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-use super::ends::{self, Ends};
+use super::ends::Ends;
 use super::mpirun::Told;
 use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
@@ -318,7 +318,7 @@ fn blamed_by_launcher(
     let mut launchers = seen.pods.iter().filter(|pod| {
         pod.worker.is_none() && pod.instance == failure.instance && pod.attempt == failure.attempt
     });
-    let told = ends::told(launchers.next()?)?;
+    let told = seen.ends.told(launchers.next()?)?;
     let worker = told.worker(blueprint.job, blueprint.spec, failure.instance)?;
     Some((worker, told))
 }

@@ -109,6 +109,41 @@ fn the_worker_of_the_rank_that_the_launcher_names_is_blamed() {
 }
 
 #[test]
+fn the_log_is_asked_for_the_rank_if_the_kubelet_read_it_too_early() {
+    let setting = running(&["mpirun", "-np", "2", "train"]);
+    let log = format!("Killed\n{CLOSING}");
+    let annotate = |log: &str| {
+        setting.world.state().change_pod("a-launcher", |pod| {
+            pod["metadata"]["annotations"]["log"] = log.into()
+        });
+    };
+    annotate(&log);
+    ends(&setting, "a-launcher", 7, "Killed\n");
+    // Its workers may still have something to say.
+    setting.pass("a");
+    setting.world.state().now += 2000;
+    let job = setting.pass("a");
+    assert_eq!(first_failure(&job), ("a-worker-1", 7), "{job}");
+    let failure = &job["status"]["firstFailure"];
+    assert_eq!(failure["log"], log, "{job}");
+    assert_eq!(failure["reason"], "exit code 7 of rank 1, as the launcher tells");
+}
+
+#[test]
+fn a_log_that_tells_of_another_end_is_not_believed() {
+    let setting = running(&["mpirun", "-np", "2", "train"]);
+    setting.world.state().change_pod("a-launcher", |pod| {
+        pod["metadata"]["annotations"]["log"] = CLOSING.into()
+    });
+    ends(&setting, "a-launcher", 9, "no more data\n");
+    setting.pass("a");
+    setting.world.state().now += 2000;
+    let job = setting.pass("a");
+    assert_eq!(first_failure(&job), ("a-launcher", 9), "{job}");
+    assert_eq!(job["status"]["firstFailure"]["log"], "no more data\n", "{job}");
+}
+
+#[test]
 fn nobody_is_guessed_where_the_rank_may_be_anywhere() {
     let setting = running(&["mpirun", "--hostfile", "mine", "train"]);
     ends(&setting, "a-launcher", 7, CLOSING);

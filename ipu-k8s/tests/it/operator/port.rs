@@ -114,6 +114,18 @@ impl ApiServer for Port {
         .await
     }
 
+    async fn last_lines(&self, _: &str, name: &str, _: Option<&str>) -> Result<Option<String>, PortError> {
+        // What tests put there.
+        self.call(|state| {
+            let log = state
+                .pods
+                .get(name)
+                .map(|pod| &pod["metadata"]["annotations"]["log"]);
+            Ok(log.and_then(Value::as_str).map(str::to_owned))
+        })
+        .await
+    }
+
     async fn apply(&self, _: &Value) -> Result<(), PortError> {
         self.call(|state| {
             state.writes += 1;
