@@ -192,9 +192,13 @@ impl Operator {
                         ),
                     });
                 }
-                self.cache.answered(&there);
-                // Told by the watch sooner or later; looking again at once would only ask again.
-                Ok(Step::Still)
+                // The watch will not call it news when it gets there. Otherwise it has told, and looking again at once would only
+                // ask again.
+                Ok(if self.cache.answered(&there) {
+                    Step::Moved
+                } else {
+                    Step::Still
+                })
             }
             Err(error) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();

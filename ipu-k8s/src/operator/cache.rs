@@ -159,14 +159,15 @@ impl Cache {
         jobs
     }
 
-    /// The API server answered a question or a write with this object.
-    pub fn answered(&self, pod: &Value) {
+    /// The API server answered a question or a write with this object. Whether that was news: if not, the watch has told of it, or
+    /// of what came after.
+    pub fn answered(&self, pod: &Value) -> bool {
         let mut known = self.lock();
-        let Some(pod) = KubePod::read(pod) else { return };
+        let Some(pod) = KubePod::read(pod) else {
+            return false;
+        };
         // What the watch has passed already it has told of, and perhaps of its end too.
-        if pod.version > known.heard {
-            known.put(pod);
-        }
+        pod.version > known.heard && known.put(pod)
     }
 
     /// The API server has none of this name and uid any more.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use ipu_core::Timestamp;
 use ipu_k8s::crd::Time;
-use ipu_k8s::operator::{Operator, Wake};
+use ipu_k8s::operator::{Cache, Operator, Wake};
 use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
-use super::world::{Operators, World};
+use super::world::{Operators, World, time};
 
 /// Runs `future`, which waits for nobody but its turn.
 pub(super) fn finish<T>(future: impl Future<Output = T>) -> T {
@@ -418,4 +418,43 @@ fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
         .change_job("a", |job| job["spec"]["suspend"] = true.into());
     let job = setting.world.state().jobs["a"].clone();
     assert!(!cache.is_settled(uid, version(&job)));
+}
+
+#[test]
+fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let phase = |name: &str| -> Option<Value> {
+        let state = setting.world.state();
+        state.pods.get(name).map(|pod| pod["status"]["phase"].clone())
+    };
+    setting.until("a", |_| {
+        phase("a-worker-0") == Some("Running".into()) && phase("a-launcher").is_none()
+    });
+    // It hears of the worker, and of nothing after that.
+    let cache = Arc::new(Cache::new());
+    let port = setting.world.port();
+    let other = Operator::new(
+        port.clone(),
+        port,
+        Arc::clone(&cache),
+        Installation::default(),
+        setting.world.clock(),
+    );
+    {
+        let state = setting.world.state();
+        cache.begin();
+        state.pods.values().for_each(|pod| cache.list(pod));
+        let _ = cache.end();
+        let holds = state.holds.values();
+        cache.holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+    }
+    setting.until("a", |_| phase("a-launcher").is_some());
+    let end = json!({"exitCode": 0, "finishedAt": time(setting.world.state().now)});
+    setting.world.state().change_pod("a-launcher", |pod| {
+        pod["status"] = json!({"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": end}}]});
+    });
+    let job = setting.world.state().jobs["a"].clone();
+    finish(other.reconcile(&job)).unwrap();
+    assert_eq!(setting.world.state().jobs["a"]["status"]["phase"], "Completed");
 }
