@@ -33,8 +33,11 @@ struct Known {
     asking: BTreeSet<(String, u32)>,
     /// The version of a job, by its uid, that was written here and leaves nothing to be done.
     settled: HashMap<String, u64>,
-    /// Kubernetes Pods of which it is not known whether they are there, by the uid of their job.
-    unsure: HashMap<String, BTreeSet<String>>,
+    /// The names of Kubernetes Pods of which it is not known whether they are there, by the uid of their job, and the number of
+    /// the doubt.
+    unsure: HashMap<String, BTreeMap<String, u64>>,
+    /// How many doubts there were.
+    doubts: u64,
     /// Whether the proxy's events are being heard.
     told: bool,
     /// When work on a job began that nothing was recorded of yet, by its uid.
@@ -142,11 +145,12 @@ impl Cache {
         let mut jobs: Vec<String> = known.pods.keys().cloned().collect();
         // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
         // been the newest: that is asked.
+        known.doubts += 1;
         for (job, pods) in &mut known.pods {
             pods.retain(|_, pod| pod.version > newest);
             if !pods.is_empty() {
                 let names = known.unsure.entry(job.clone()).or_default();
-                names.extend(pods.keys().cloned());
+                names.extend(pods.keys().map(|name| (name.clone(), known.doubts)));
             }
         }
         jobs.extend(listed.iter().map(|pod| pod.job.clone()));
@@ -187,22 +191,28 @@ impl Cache {
     /// There was no answer to the creation of the Kubernetes Pod of this name: before anybody believes that there is none, the
     /// API server is asked.
     pub fn unsure(&self, job: &str, name: &str) {
-        self.lock()
-            .unsure
-            .entry(job.to_owned())
-            .or_default()
-            .insert(name.to_owned());
+        let mut known = self.lock();
+        known.doubts += 1;
+        let doubt = known.doubts;
+        let names = known.unsure.entry(job.to_owned()).or_default();
+        names.insert(name.to_owned(), doubt);
     }
 
-    /// The names that the API server is to be asked about.
+    /// The names that the API server is to be asked about, each with the number of the doubt.
     #[must_use]
-    pub fn to_be_asked(&self, job: &str) -> BTreeSet<String> {
+    pub fn to_be_asked(&self, job: &str) -> BTreeMap<String, u64> {
         self.lock().unsure.get(job).cloned().unwrap_or_default()
     }
 
-    /// It was asked about all of them.
-    pub fn asked(&self, job: &str) {
-        self.lock().unsure.remove(job);
+    /// It was asked about these since the doubts of these numbers. What was doubted again meanwhile is still to be asked about.
+    pub fn asked(&self, job: &str, doubts: &BTreeMap<String, u64>) {
+        let mut known = self.lock();
+        if let Some(names) = known.unsure.get_mut(job) {
+            names.retain(|name, doubt| doubts.get(name) != Some(doubt));
+            if names.is_empty() {
+                known.unsure.remove(job);
+            }
+        }
     }
 
     /// The proxy tells that an instance of the job has something in the ledger.
@@ -482,6 +492,15 @@ mod tests {
         // That `a` is gone is certain; `c` may be gone too, or be younger than the list.
         let names: Vec<String> = cache.pods("u").into_iter().map(|pod| pod.name).collect();
         assert_eq!(names, ["b", "c"]);
-        assert!(cache.to_be_asked("u").contains("c"));
+        let doubts = cache.to_be_asked("u");
+        assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c"]);
+        // While the answer is on its way, there is doubt once more: it was given of an earlier time.
+        cache.unsure("u", "c");
+        cache.unsure("u", "d");
+        cache.asked("u", &doubts);
+        let doubts = cache.to_be_asked("u");
+        assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c", "d"]);
+        cache.asked("u", &doubts);
+        assert!(cache.to_be_asked("u").is_empty());
     }
 }

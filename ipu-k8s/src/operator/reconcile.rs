@@ -217,7 +217,8 @@ impl Operator {
         let mut pods = self.cache.pods(key.uid.as_str());
         let uid = key.uid.as_str();
         let mut missed = missed(spec, &remembered, &pods);
-        missed.extend(self.cache.to_be_asked(uid));
+        let doubts = self.cache.to_be_asked(uid);
+        missed.extend(doubts.keys().cloned());
         for name in &missed {
             let found = self.api.pod(key.namespace.as_str(), name).await?;
             let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
@@ -236,7 +237,7 @@ impl Operator {
                 pods.push(found);
             }
         }
-        self.cache.asked(uid);
+        self.cache.asked(uid, &doubts);
         let mut seen = Seen {
             pods,
             partitions: BTreeMap::new(),

@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub(crate) faults: u64,
     /// How often something goes wrong: one call in so many; never if 0.
     pub(crate) trouble: u64,
+    /// How often a watch breaks while things go wrong: one time that it is heard in so many.
+    gaps: u64,
     /// How many operators may work at the same time.
     pub(crate) operators: Operators,
 }
@@ -124,6 +126,7 @@ impl World {
         let mut random = Random(seed);
         let capacity = 2 << random.below(3);
         let trouble = [0, 6, 12, 40][usize::try_from(random.below(4)).unwrap()];
+        let gaps = [2, 5, 30][usize::try_from(random.below(3)).unwrap()];
         Self(Arc::new(Mutex::new(State {
             random,
             now: 1_000_000,
@@ -137,6 +140,7 @@ impl World {
             writes: 0,
             faults: 0,
             trouble,
+            gaps,
             operators,
         })))
     }
@@ -332,7 +336,7 @@ impl State {
 
     pub(super) fn tell(&mut self) {
         let ear = usize::try_from(self.random.below(self.ears.len() as u64)).unwrap();
-        let gap = self.trouble != 0 && self.random.one_in(30);
+        let gap = self.trouble != 0 && self.random.one_in(self.gaps);
         let ear = &mut self.ears[ear];
         if gap {
             // The watch broke: what it had not told is listed instead.
