@@ -83,7 +83,7 @@ const fn row(
 const LONGEST: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
-const ROWS: [Row; 46] = [
+const ROWS: [Row; 47] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |look| look.pauses().any(|pause| pause == look.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
@@ -146,6 +146,8 @@ const ROWS: [Row; 46] = [
         |look| look.says("PartitionFailed")),
     row("reset", "FailAttempt", "`firstFailure` is new and names the partition",
         |look| look.blamed() == Some(Culprit::Partition)),
+    row("reset", "BeginAnew", "an attempt is closed for reason `WorkerGone`",
+        |look| look.says("WorkerGone") && look.news().any(|(before, now)| now.attempt > before.attempt)),
     row("restart", "Done", "an instance has ended with outcome `succeeded`",
         |look| look.news().any(|(_, now)| now.outcome == Some(Outcome::Succeeded))),
     row("restart", "RestartAfterSuccess", "reason `RestartAfterSuccess`",

@@ -121,10 +121,11 @@ impl<'a> Pass<'a> {
                 });
                 self.await_partition(instance)
             }
-            // The last two were judged, and made this pass hold, if the attempt was not closed since.
-            reset::Verdict::Wait | reset::Verdict::GiveBack | reset::Verdict::FailAttempt => {
-                self.await_partition(instance)
-            }
+            // The last three were judged, and made this pass hold, if the attempt was not closed since.
+            reset::Verdict::Wait
+            | reset::Verdict::GiveBack
+            | reset::Verdict::FailAttempt
+            | reset::Verdict::BeginAnew => self.await_partition(instance),
         }
     }
 

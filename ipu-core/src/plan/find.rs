@@ -26,6 +26,8 @@ pub(super) enum Finding {
     SessionOver,
     /// Nothing can run on its partition; the sentence says why.
     GiveBack(Reason),
+    /// It begins anew, without having failed; the sentence says why.
+    Anew(Reason),
 }
 
 impl<'a> Pass<'a> {
@@ -48,6 +50,9 @@ impl<'a> Pass<'a> {
             }
             reset::Verdict::GiveBack => {
                 return Finding::GiveBack(partition_error(instance));
+            }
+            reset::Verdict::BeginAnew => {
+                return Finding::Anew(self.worker_gone(instance));
             }
             reset::Verdict::Ask | reset::Verdict::Reset | reset::Verdict::Use | reset::Verdict::Wait => {}
         }
@@ -156,6 +161,18 @@ impl<'a> Pass<'a> {
             .filter(|number| !self.is_ready(instance, *number))
             .map(could_start)
             .min()
+    }
+
+    fn worker_gone(&self, instance: &Instance<'a>) -> Reason {
+        let (index, worker) = (instance.index, self.gone_worker(instance).unwrap_or_default());
+        Reason::new(
+            "WorkerGone",
+            format!(
+                "worker {worker} of instance {index} was taken away while it ran: the instance begins anew on a partition that is reset"
+            ),
+        )
+        .with("instance", index)
+        .with("worker", worker)
     }
 
     fn unschedulable(&self, instance: &Instance<'a>) -> Reason {

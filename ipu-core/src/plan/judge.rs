@@ -93,6 +93,10 @@ impl<'a> Pass<'a> {
                     Some(self.seen.now.plus(backoff::decide(self.job.back_off(), before)));
                 self.because(reason);
             }
+            Finding::Anew(reason) => {
+                instance.memory.close_attempt();
+                self.because(reason);
+            }
             Finding::Succeeded => {
                 self.after(instance, End::Success, "ended well");
             }
@@ -143,7 +147,7 @@ impl<'a> Pass<'a> {
                     GiveUp::Permanent => about("PermanentFailure", format!("{how}, which is not retryable")),
                     GiveUp::LimitReached => about(
                         "BackOffLimitReached",
-                        format!("{how}; all {used} restarts are used"),
+                        format!("{how}; the back-off limit of {used} is reached"),
                     ),
                 };
                 self.blame(&reason, code);

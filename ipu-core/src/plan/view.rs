@@ -202,8 +202,21 @@ impl<'a> Pass<'a> {
                 .any(|worker| worker.index == number && matches!(worker.phase, ProcessPhase::Running { .. }))
     }
 
+    /// The first worker that is gone although it ran, and is not done.
+    pub(super) fn gone_worker(&self, instance: &Instance<'a>) -> Option<u32> {
+        instance.memory.running_since?;
+        let there = |number: &u32| {
+            instance.memory.done.contains(number)
+                || self.own_workers(instance).any(|worker| worker.index == *number)
+        };
+        (0..self.job.workers_per_instance()).find(|number| !there(number))
+    }
+
     /// Whether the attempt has begun to use its partition.
     pub(super) fn usage(&self, instance: &Instance<'a>) -> Usage {
+        if self.gone_worker(instance).is_some() {
+            return Usage::Torn;
+        }
         let begun = self.own_workers(instance).next().is_some()
             || self.own_launchers(instance).next().is_some()
             || !instance.memory.done.is_empty();

@@ -251,7 +251,9 @@ fn orphan(facts: Facts<'_>) -> String {
 }
 
 fn reset(facts: Facts<'_>) -> String {
-    let usage = if facts.is("used") {
+    let usage = if facts.is("torn") {
+        Usage::Torn
+    } else if facts.is("used") {
         Usage::InUse
     } else {
         Usage::Unused

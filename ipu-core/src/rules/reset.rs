@@ -3,15 +3,19 @@
 //! Fields: none
 //! Source: seed 000 §6.8.1 ("if this partition already exists and is already owned by this IPUJob, it will reset the partition")
 //!
-//! | partition | attempt a has not begun | attempt a has processes |
-//! |---|---|---|
-//! | absent, in the line | ask for it | the attempt fails |
-//! | pending | ask again, until it is ready | for a: wait; for an earlier one: the attempt fails |
-//! | active for a | use it | use it |
-//! | active for an earlier attempt | ask for a fresh one: it is reset | the attempt fails |
-//! | in error since an earlier attempt | reset it | the attempt fails |
-//! | in error for a | give it back, ask for another after a pause | the attempt fails |
-//! | being given back | wait | the attempt fails |
+//! | partition | attempt a has not begun | attempt a has processes | a worker of attempt a is gone |
+//! |---|---|---|---|
+//! | absent, in the line | ask for it | the attempt fails | begin anew |
+//! | pending | ask again, until it is ready | for a: wait; for an earlier one: the attempt fails | begin anew |
+//! | active for a | use it | use it | begin anew |
+//! | active for an earlier attempt | ask for a fresh one: it is reset | the attempt fails | begin anew |
+//! | in error since an earlier attempt | reset it | the attempt fails | begin anew |
+//! | in error for a | give it back, ask for another after a pause | the attempt fails | begin anew |
+//! | being given back | wait | the attempt fails | begin anew |
+//!
+//! A worker is gone if all workers of the attempt ran, and nothing tells how this one ended: somebody took it away, by force
+//! perhaps, while it may still run where nobody can look. Another one is not started beside it: the attempt is closed, its other
+//! workers are stopped, and all begin anew on a partition that is reset. Nobody failed, so that counts as no restart.
 //!
 //! An attempt that fails because of its partition counts against the back-off limit as any failure without exit code
 //! does: a partition that keeps failing ends the job instead of resetting for ever. A partition that never became ready
@@ -34,6 +38,8 @@ pub(crate) enum Verdict {
     GiveBack,
     /// The attempt cannot go on.
     FailAttempt,
+    /// The attempt is closed, and the next one begins at once: the partition is reset for it.
+    BeginAnew,
 }
 
 /// Whether an attempt has begun to use its partition.
@@ -43,11 +49,14 @@ pub(crate) enum Usage {
     Unused,
     /// Processes were started.
     InUse,
+    /// All its workers ran, and one of them is gone: what it left on the partition, or still does there, nobody knows.
+    Torn,
 }
 
 /// What `partition` needs for `attempt`.
 pub(crate) const fn decide(partition: &PartitionFacts, attempt: u32, usage: Usage) -> Verdict {
     match (partition, usage) {
+        (_, Usage::Torn) => Verdict::BeginAnew,
         (
             PartitionFacts::Active {
                 attempt: made_for, ..

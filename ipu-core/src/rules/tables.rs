@@ -233,7 +233,10 @@ fn a_partition_is_used_by_the_attempt_that_it_was_made_for_and_by_no_other() {
                 let verdict = reset::decide(&partition, attempt, usage);
                 let fresh = matches!(partition, PartitionFacts::Active { .. }) && attempt == 1;
                 assert_eq!(verdict == reset::Verdict::Use, fresh, "{partition:?} {attempt}");
+                assert_ne!(verdict, reset::Verdict::BeginAnew, "{partition:?} {attempt}");
             }
+            let torn = reset::decide(&partition, attempt, reset::Usage::Torn);
+            assert_eq!(torn, reset::Verdict::BeginAnew, "{partition:?} {attempt}");
         }
     }
 }

@@ -433,6 +433,14 @@ fn held_up(phase: &JobPhase, pods: &[KubePod]) -> Option<String> {
 fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<JobEvent> {
     let phase = plan.status.phase;
     let first = plan.reasons.first();
+    // Told once: in the pass that closes the attempt.
+    if let Some(gone) = plan.reasons.iter().find(|reason| reason.code == "WorkerGone") {
+        return Some(JobEvent {
+            severity: Severity::Warning,
+            reason: gone.code.clone(),
+            note: gone.to_string(),
+        });
+    }
     if before.phase == Some(phase) || phase == JobPhase::Pending {
         // Making and starting things is what a job does; waiting for others is worth a word.
         let waits = |status: &IpuJobStatus| {

@@ -1,6 +1,7 @@
 //! The operator without a cluster: one pass at a time, and thousands of them in a simulated one.
 
 mod failures;
+mod force;
 mod passes;
 mod port;
 mod simulation;

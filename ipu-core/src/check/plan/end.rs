@@ -24,6 +24,8 @@ pub(super) enum End {
     SessionOver,
     /// Nothing can run on its partition.
     NothingRuns,
+    /// All its workers ran, and one of them is gone without an end.
+    Torn,
 }
 
 /// Something that failed.
@@ -132,6 +134,9 @@ impl<'a> Facts<'a> {
         if self.is_session_over(instance) {
             return End::SessionOver;
         }
+        if self.is_torn(instance) {
+            return End::Torn;
+        }
         self.end_by_partition(instance)
     }
 
@@ -207,6 +212,17 @@ impl<'a> Facts<'a> {
     /// Whether `workers`, which the job has, are all that it has.
     pub(super) fn are_all(&self, workers: &BTreeSet<u32>) -> bool {
         workers.len() == usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether all workers ran, and there is one of which nothing is there, and no success is known.
+    fn is_torn(&self, instance: u32) -> bool {
+        let own = self.own(instance);
+        let there = own.iter().filter_map(|(who, _)| match who {
+            Who::Worker(worker) => Some(*worker),
+            Who::Launcher => None,
+        });
+        let accounted: BTreeSet<u32> = there.chain(self.done(instance)).collect();
+        self.memory(instance).running_since.is_some() && !self.are_all(&accounted)
     }
 
     fn end_by_partition(&self, instance: u32) -> End {

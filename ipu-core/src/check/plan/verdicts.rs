@@ -88,6 +88,9 @@ fn check_one(
         End::NothingRuns if outcome.is_some() => return wrong("nothing could run on its partition"),
         End::NothingRuns if !closed => return missing("nothing can run on its partition"),
         End::NothingRuns => {}
+        End::Torn if outcome.is_some() => return wrong("one of its workers is gone, which fails nobody"),
+        End::Torn if !closed => return missing("one of its workers is gone"),
+        End::Torn => {}
         End::Well if outcome.is_none() && !closed => return missing("everything of it ended well"),
         End::Well => {
             let again = matches!(facts.job.restart(), RestartPolicy::Always { .. });
@@ -175,9 +178,9 @@ fn check_memory(facts: &Facts<'_>, now: &InstanceStatus, end: &End) -> Option<Br
             ),
             // Which of those that failed together had which restart is all the same: the counts are checked together.
             End::Badly(_) => (now.retry_at, 0),
-            End::None | End::SessionOver => (None, 0),
+            End::None | End::SessionOver | End::Torn => (None, 0),
         };
-        if now.retry_at.is_none() || now.retry_at != expected {
+        if now.retry_at != expected || (expected.is_none() && *end != End::Torn) {
             return wrong("its back-off is not the one that is due");
         }
         if now.given_back != given_back {

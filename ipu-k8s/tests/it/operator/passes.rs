@@ -320,10 +320,19 @@ fn delete_by_hand(setting: &Setting, name: &str) {
     }
 }
 
-/// It is made again, and the job never takes it for done or failed.
-fn comes_back(setting: &Setting, name: &str) {
+/// A Kubernetes Pod is taken away by force: nobody knows whether its process has ended.
+fn take_by_force(setting: &Setting, name: &str) {
+    setting.world.state().remove_pod(name);
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+}
+
+/// Whatever takes it, it is made again, and the job never takes it for done or failed.
+fn comes_back(setting: &Setting, name: &str, taken: fn(&Setting, &str)) {
     let uid = |pod: &Value| pod["metadata"]["uid"].clone();
     let before = uid(&setting.world.state().pods[name]);
+    taken(setting, name);
     setting.until("a", |job| {
         let phase = &job["status"]["phase"];
         assert!(phase == "Running" || phase == "Pending", "{job}");
@@ -333,14 +342,28 @@ fn comes_back(setting: &Setting, name: &str) {
 }
 
 #[test]
-fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again() {
-    let setting = Setting::new();
-    let mut spec = sample();
-    spec.as_object_mut().unwrap().remove("launcher");
-    setting.world.submit("a", spec);
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    delete_by_hand(&setting, "a-worker-0");
-    comes_back(&setting, "a-worker-0");
+fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_partition_that_was_reset() {
+    for taken in [delete_by_hand, take_by_force] {
+        let setting = Setting::new();
+        let mut spec = sample();
+        spec.as_object_mut().unwrap().remove("launcher");
+        setting.world.submit("a", spec);
+        setting.until("a", |job| job["status"]["phase"] == "Running");
+        comes_back(&setting, "a-worker-0", taken);
+        let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+        let attempts: Vec<u32> = setting
+            .world
+            .state()
+            .holds
+            .values()
+            .map(|hold| hold.wanted.attempt)
+            .collect();
+        assert_eq!(attempts, [1], "for which it was reset");
+        assert_eq!(job["status"]["restartCount"], 0, "{job}");
+        assert_eq!(job["status"]["firstFailure"], Value::Null, "{job}");
+        let told = setting.world.state().events.clone();
+        assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
+    }
 }
 
 #[test]
@@ -352,8 +375,7 @@ fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
         setting
     };
     let setting = before_it_runs();
-    delete_by_hand(&setting, "a-launcher");
-    comes_back(&setting, "a-launcher");
+    comes_back(&setting, "a-launcher", delete_by_hand);
 
     // The launcher waits for its workers, which nobody does in this world.
     let setting = before_it_runs();

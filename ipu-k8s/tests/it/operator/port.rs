@@ -156,7 +156,11 @@ impl ApiServer for Port {
             !event.note.is_empty() && event.reason.chars().all(char::is_alphanumeric),
             "{event:?}"
         );
-        self.call(|_| Ok(())).await
+        self.call(|state| {
+            state.events.push(event.reason.clone());
+            Ok(())
+        })
+        .await
     }
 }
 

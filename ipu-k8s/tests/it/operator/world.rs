@@ -95,10 +95,14 @@ pub(crate) struct State {
     /// Processes that run, by the uid of their Pod: partition, uid of the job, attempt.
     pub(crate) running: BTreeMap<String, (String, String, String)>,
     pub(crate) holds: BTreeMap<PartitionId, Hold>,
+    /// The partitions that processes may use which nobody sees, until they are reset.
+    pub(super) unseen: BTreeSet<String>,
     pub(crate) capacity: u32,
     pub(crate) ears: Vec<Ear>,
     pub(crate) writes: u64,
     pub(crate) faults: u64,
+    /// The reasons of the events that users were told.
+    pub(crate) events: Vec<String>,
     /// How often something goes wrong: one call in so many; never if 0.
     pub(crate) trouble: u64,
     /// How often a watch breaks while things go wrong: one time that it is heard in so many.
@@ -135,10 +139,12 @@ impl World {
             pods: BTreeMap::new(),
             running: BTreeMap::new(),
             holds: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             capacity,
             ears: (0..ears).map(|_| Ear::default()).collect(),
             writes: 0,
             faults: 0,
+            events: Vec::new(),
             trouble,
             gaps,
             operators,
@@ -207,8 +213,8 @@ impl World {
             return;
         }
         let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        if ended {
-            state.remove_pod(&name);
+        if ended || state.random.one_in(3) {
+            state.take_by_force(&name);
             return;
         }
         let gone_by = time(state.now / 1000 * 1000 + grace * 1000);
@@ -318,7 +324,7 @@ impl State {
         self.everybody_hears(&told);
     }
 
-    fn remove_pod(&mut self, name: &str) {
+    pub(crate) fn remove_pod(&mut self, name: &str) {
         self.version += 1;
         let Some(mut pod) = self.pods.remove(name) else {
             return;
@@ -330,6 +336,7 @@ impl State {
 
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
+        self.unseen.remove(&id.to_string());
         let told = Told::HoldGone(hold.wanted.owner.uid, hold.wanted.instance);
         self.everybody_hears(&told);
     }
@@ -402,6 +409,7 @@ impl State {
                     label("graphcore.ai/ipujob-uid"),
                     label("graphcore.ai/attempt"),
                 );
+                self.expect_fenced(&pod, &user.0);
                 self.running.insert(uid, user);
                 self.change_pod(name, |pod| {
                     pod["spec"]["nodeName"] = "node".into();
@@ -458,7 +466,10 @@ impl State {
                 hold.state = "intent";
                 hold.granted = Some(now);
             }
-            "intent" => hold.state = "active",
+            "intent" => {
+                hold.state = "active";
+                self.unseen.remove(&id.to_string());
+            }
             "active" if breaks => hold.state = "failed",
             "releasing" => {
                 self.remove_hold(id);

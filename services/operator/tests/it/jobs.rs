@@ -1,6 +1,6 @@
 //! IPUJobs without launchers on a real cluster with a real node: what their users see.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::served::{FOREVER, Served, worker_job};
 use crate::support::until;
@@ -76,8 +76,8 @@ async fn a_job_that_does_not_fit_says_why_and_runs_once_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_deleted_by_hand_is_made_again_and_its_job_goes_on() {
-    let test = "a_worker_that_is_deleted_by_hand_is_made_again_and_its_job_goes_on";
+async fn a_worker_that_is_deleted_by_hand_or_by_force_is_made_again_after_a_reset_and_its_job_goes_on() {
+    let test = "a_worker_that_is_deleted_by_hand_or_by_force_is_made_again_after_a_reset_and_its_job_goes_on";
     let Some(served) = Served::start(test, "deleted-by-hand").await else {
         return;
     };
@@ -85,14 +85,30 @@ async fn a_worker_that_is_deleted_by_hand_is_made_again_and_its_job_goes_on() {
     served.apply(&worker_job("serving", FOREVER));
     served.is("serving", "Running").await;
     let uid = async || served.pod("serving-worker-0").await["metadata"]["uid"].clone();
-    let before = uid().await;
-    served.kubectl(&["delete", "pod", "serving-worker-0", "--timeout=60s"]);
-    until("there is another", async || {
-        let now = uid().await;
-        now.is_string() && now != before
-    })
-    .await;
-    let status = served.is("serving", "Running").await;
-    assert_eq!(status["restartCount"], 0, "{status}");
+    let ways: [&[&str]; 2] = [
+        &["--timeout=60s"],
+        &["--grace-period=0", "--force", "--timeout=60s"],
+    ];
+    for (attempt, way) in (1..).zip(ways) {
+        let before = uid().await;
+        served.kubectl(&[&["delete", "pod", "serving-worker-0"], way].concat());
+        until("there is another", async || {
+            let now = uid().await;
+            now.is_string() && now != before
+        })
+        .await;
+        let status = served
+            .comes_to("serving", "it runs again, for another attempt", |status| {
+                status["phase"] == "Running" && status["instances"][0]["attempt"] == attempt
+            })
+            .await;
+        assert_eq!(status["restartCount"], 0, "{status}");
+        assert_eq!(status["firstFailure"], Value::Null, "{status}");
+    }
+    // Both times in one event, whose series counts.
+    let gone = "--field-selector=reason=WorkerGone,regarding.name=serving";
+    let series = "--output=jsonpath={.items[*].series.count}";
+    let told = served.kubectl(&["get", "events.events.k8s.io", gone, series]);
+    assert_eq!(told, "2", "{told}");
     served.ends_without_a_trace().await;
 }

@@ -30,7 +30,7 @@ fn cases() -> Vec<Case> {
     let mut own_codes = of_kind("ExitCode");
     own_codes["exitCodes"] = "3,40-42".into();
     let done = "All instances done";
-    let used = "all 1 restarts are used";
+    let used = "the back-off limit of 1 is reached";
     vec![
         case("never-succeeds", of_kind("Never"), 0, "Completed", 0, done),
         case("never-fails", of_kind("Never"), 1, "Failed", 0, "never restarted"),
