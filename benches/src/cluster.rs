@@ -66,15 +66,7 @@ impl Installed {
             .expect("nodes");
         let port = free_port();
         install(&cluster, folder.path(), port);
-        let account = |name: &str| {
-            let user = format!("system:serviceaccount:{SYSTEM}:{name}");
-            let groups = [
-                "system:serviceaccounts",
-                "system:serviceaccounts:ipu-operator-system",
-                "system:authenticated",
-            ];
-            cluster.user(&user, &groups).expect("an account")
-        };
+        let account = |name: &str| account(&cluster, folder.path(), name);
         let mut command = Command::new(proxy);
         command
             .env("KUBECONFIG", account("ipu-operator-vipu-proxy"))
@@ -93,19 +85,12 @@ impl Installed {
             ));
         let (proxy, line) = Process::start(command, " serves on ");
         let address = line.rsplit(' ').next().unwrap_or_default().to_owned();
-        let token = cluster
-            .kubectl(&[
-                "--namespace",
-                SYSTEM,
-                "create",
-                "token",
-                "ipu-operator-controller",
-                "--audience=vipu-proxy",
-                "--duration=2h",
-            ])
-            .expect("a token");
-        let file = folder.path().join("token");
-        std::fs::write(&file, token.trim()).expect("a file");
+        let file = token(
+            &cluster,
+            folder.path(),
+            "ipu-operator-controller",
+            Some("vipu-proxy"),
+        );
         let mut command = Command::new(operator);
         command
             .env("KUBECONFIG", account("ipu-operator-controller"))
@@ -160,6 +145,27 @@ async fn client(kubeconfig: &Path) -> Client {
         .await
         .expect("a configuration");
     Client::try_from(config).expect("a client")
+}
+
+/// A token of a service account for `audience`, or for the API server, in a file, as a Kubernetes Pod has it.
+fn token(cluster: &Cluster, folder: &Path, name: &str, audience: Option<&str>) -> PathBuf {
+    let mut words = vec!["--namespace", SYSTEM, "create", "token", name, "--duration=2h"];
+    words.extend(audience.map(|_| "--audience"));
+    words.extend(audience);
+    let token = cluster.kubectl(&words).expect("a token");
+    let file = folder.join(format!("{name}-{}.token", audience.unwrap_or("apiserver")));
+    std::fs::write(&file, token.trim()).expect("a file");
+    file
+}
+
+/// The configuration of a program that runs as a service account, with a token of it.
+fn account(cluster: &Cluster, folder: &Path, name: &str) -> PathBuf {
+    let admin = std::fs::read_to_string(cluster.kubeconfig()).expect("the administrator's");
+    let mut config: Value = serde_json::from_str(&admin).expect("a kubeconfig");
+    config["users"][0]["user"] = serde_json::json!({"tokenFile": token(cluster, folder, name, None)});
+    let file = folder.join(format!("{name}.kubeconfig"));
+    std::fs::write(&file, config.to_string()).expect("a file");
+    file
 }
 
 fn free_port() -> u16 {

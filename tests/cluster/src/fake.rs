@@ -112,31 +112,40 @@ fn object(value: Value) -> Result<DynamicObject, kube::Error> {
     serde_json::from_value(value).map_err(kube::Error::SerdeError)
 }
 
-async fn register(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), kube::Error> {
-    let mut labels = labels.clone();
-    labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
-    let room = json!({"cpu": "10000", "memory": "10000Gi", "pods": PODS});
-    let condition = |kind: &str, status: &str| {
+fn nodes(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource("", "Node", "nodes"))
+}
+
+/// What a node in good health says of itself.
+fn conditions() -> Value {
+    let condition = |(kind, status)| {
         json!({
             "type": kind, "status": status, "reason": "Fake", "message": "",
             "lastHeartbeatTime": now(), "lastTransitionTime": now(),
         })
     };
+    let healthy = [
+        ("Ready", "True"),
+        ("MemoryPressure", "False"),
+        ("DiskPressure", "False"),
+        ("PIDPressure", "False"),
+    ];
+    healthy.into_iter().map(condition).collect()
+}
+
+async fn register(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), kube::Error> {
+    let mut labels = labels.clone();
+    labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
+    let room = json!({"cpu": "10000", "memory": "10000Gi", "pods": PODS});
     let node = object(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "status": {
             "capacity": room, "allocatable": room,
-            "conditions": [
-                condition("Ready", "True"),
-                condition("MemoryPressure", "False"),
-                condition("DiskPressure", "False"),
-                condition("PIDPressure", "False"),
-            ],
+            "conditions": conditions(),
         },
     }))?;
-    let nodes: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "Node", "nodes"));
-    match nodes.create(&PostParams::default(), &node).await {
+    match nodes(client).create(&PostParams::default(), &node).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(error),
@@ -164,12 +173,30 @@ async fn renew(client: &Client, name: &str) -> Result<(), kube::Error> {
         .map(drop)
 }
 
+/// A node that was taken for dead, because nobody could hear it, is dead until it says of itself that it is not.
+async fn recover(client: &Client, name: &str) -> Result<(), kube::Error> {
+    let nodes = nodes(client);
+    let node = nodes.get(name).await?;
+    let known = node.data["status"]["conditions"].as_array();
+    let is_ready = |known: &Value| known["type"] == "Ready" && known["status"] == "True";
+    if known.into_iter().flatten().any(is_ready) {
+        return Ok(());
+    }
+    let status = json!({"status": {"conditions": conditions()}});
+    let how = PatchParams::default();
+    nodes
+        .patch_status(name, &how, &Patch::Strategic(&status))
+        .await
+        .map(drop)
+}
+
 async fn beat(client: Client, names: Vec<String>) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         for name in &names {
             // It is renewed again long before anybody misses it.
             let _ = renew(&client, name).await;
+            let _ = recover(&client, name).await;
         }
     }
 }

@@ -46,6 +46,26 @@ fn variable(name: &str, default: u32) -> u32 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
+/// Otherwise whoever measures or crashes a cluster that is overloaded for a while has no node any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_an_object_only_recovers_when_it_was_taken_for_dead() {
+    let test = "a_node_that_is_an_object_only_recovers_when_it_was_taken_for_dead";
+    let Some(cluster) = private_with(test, Extent::ApiServer) else {
+        return;
+    };
+    let client = Client::try_from(config(&cluster).await).unwrap();
+    let mut fake = FakeOptions::default();
+    fake.nodes = 1;
+    let _nodes = FakeNodes::start(client, fake).await.unwrap();
+    let dead = r#"{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}"#;
+    let kill = ["patch", "node", "fake-0", "--subresource=status", "--patch", dead];
+    cluster.kubectl(&kill).unwrap();
+    let ready = "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    let says = || cluster.kubectl(&["get", "node", "fake-0", ready]).unwrap();
+    assert_eq!(says(), "Unknown");
+    until("it says that it is there", async || says() == "True").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random() {
     let test = "jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random";
