@@ -18,6 +18,7 @@ mod port;
 mod reconcile;
 mod record;
 mod run;
+mod turns;
 
 pub use self::cache::Cache;
 pub use self::kubernetes::KubeApi;

@@ -42,6 +42,8 @@ struct Known {
     told: bool,
     /// When work on a job began that nothing was recorded of yet, by its uid.
     begun: HashMap<String, Timestamp>,
+    /// Since when a job is on its way to running without waiting for anybody, by its uid.
+    on_its_way: HashMap<String, Timestamp>,
     /// What was applied last of the objects that a job shares, by the uid of the job.
     applied: HashMap<String, u64>,
     /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
@@ -337,6 +339,24 @@ impl Cache {
         *self.lock().begun.entry(job.to_owned()).or_insert(now)
     }
 
+    /// The job is on its way to running, since this moment or earlier; or it is not.
+    pub(super) fn is_going(&self, job: &str, since: Option<Timestamp>) {
+        let mut known = self.lock();
+        match since {
+            Some(since) => {
+                known.on_its_way.entry(job.to_owned()).or_insert(since);
+            }
+            None => {
+                known.on_its_way.remove(job);
+            }
+        }
+    }
+
+    /// Since when the job is on its way to running, if it is.
+    pub(super) fn goes_since(&self, job: &str) -> Option<Timestamp> {
+        self.lock().on_its_way.get(job).copied()
+    }
+
     /// Whether the shared objects of the job were applied as they are now; `fingerprint` is of what they are.
     #[must_use]
     pub fn is_applied(&self, job: &str, fingerprint: u64) -> bool {
@@ -368,6 +388,7 @@ impl Cache {
         known.active.remove(job);
         known.applied.remove(job);
         known.begun.remove(job);
+        known.on_its_way.remove(job);
         known.unsure.remove(job);
         known.ended.remove(job);
     }

@@ -26,6 +26,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How soon a job is looked at again that was refused something: until somebody changes something, it stays refused.
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
+/// How far ahead of others jobs are worked on that are on their way to running, so that few are at the same time.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// Who goes before whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    OnItsWay,
+    Other,
+}
+
 /// When to look at a job again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
@@ -79,6 +89,16 @@ impl Operator {
             installation,
             limits: Limits::default().for_stored(),
             now,
+        }
+    }
+
+    /// Whose turn the job with this uid is: the least first. Those that are on their way to running go before the others for as
+    /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
+    pub(super) fn place(&self, job: &str) -> (Rank, Timestamp) {
+        let now = (self.now)();
+        match self.cache.goes_since(job) {
+            Some(since) if now.since(since) < AHEAD => (Rank::OnItsWay, since),
+            _ => (Rank::Other, now),
         }
     }
 

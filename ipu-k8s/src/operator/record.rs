@@ -58,6 +58,9 @@ impl Operator {
             None => self.cache.begun(blueprint.spec.key().uid.as_str(), seen.now),
             Some(_) => seen.now,
         };
+        let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
+        let uid = blueprint.spec.key().uid.as_str();
+        self.cache.is_going(uid, goes.then_some(begun));
         let after = report(blueprint, object, before, plan, seen, begun);
         let rest = BRIEF.saturating_sub(seen.now.since(begun));
         if !rest.is_zero() && is_brief(before, plan, seen) {
@@ -177,16 +180,15 @@ fn is_settled(
 
 /// Whether a job that nothing was recorded of is on its way without waiting for anybody: then it runs in a moment, or is told of.
 fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &Seen) -> bool {
-    let on_its_way = ["PreparingPartition", "StartingWorkers", "StartingLauncher"];
     let verdict = plan.wake == Some(Duration::ZERO);
     let held_up = seen.pods.iter().any(|pod| pod.held_up.is_some());
-    before.phase.is_none()
-        && plan.status.phase == JobPhase::Pending
-        && plan
-            .reasons
-            .iter()
-            .all(|reason| on_its_way.contains(&&*reason.code))
-        && !(verdict || held_up || seen.deleted == Deleted::Yes)
+    before.phase.is_none() && is_on_its_way(plan) && !(verdict || held_up || seen.deleted == Deleted::Yes)
+}
+
+/// Whether a job gets on without waiting for anybody else.
+fn is_on_its_way(plan: &Plan) -> bool {
+    let steps = ["PreparingPartition", "StartingWorkers", "StartingLauncher"];
+    plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&&*reason.code))
 }
 
 /// The status but for what is said of waiting.

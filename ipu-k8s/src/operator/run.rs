@@ -1,7 +1,6 @@
 //! The loop: watches that tell of jobs, Kubernetes Pods and partitions, and who works on what is told.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +13,21 @@ use ipu_proxy_client::{OwnerDocument, PartitionDocument, ProxyClient, Told};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::ApiResource;
-use kube::runtime::controller::Action;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, applier};
 use serde_json::Value;
 
 use super::cache::Cache;
 use super::kubernetes::{jobs, pods};
 use super::port::PortError;
 use super::reconcile::{Operator, Wake};
+use super::turns::take_turns;
 use crate::crd::IpuJob;
 use crate::resources::ROLE;
 
 /// How many jobs are worked on at the same time: enough to hide the latency of API server and proxy, few enough for both.
-const AT_ONCE: u16 = 48;
+const AT_ONCE: usize = 48;
 /// The pause after the first failure of a job; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 /// The longest pause after failures.
@@ -138,17 +137,21 @@ pub async fn run(
             return;
         }
         options.observer.ready();
-        let queue = queue.map(Ok::<_, Infallible>).take_until(stop);
-        let config = kube::runtime::controller::Config::default().concurrency(AT_ONCE);
-        let passes = applier(
-            |job: Arc<DynamicObject>, shared: Arc<Shared>| Box::pin(pass(job, shared)),
-            |job, error: &PortError, shared| after_failure(&job, error, &shared),
-            Arc::clone(&shared),
-            store,
-            queue,
-            config,
-        );
-        passes.for_each(|_| async {}).await;
+        // A job that work has begun on goes before those that are new: few are under way, and none waits for good.
+        let place = |job: &JobRef| {
+            let known = store.get(job);
+            let uid = known.as_ref().and_then(|job| job.metadata.uid.as_deref());
+            shared.operator.place(uid.unwrap_or_default())
+        };
+        let work = |job: JobRef| {
+            let (store, shared) = (store.clone(), Arc::clone(&shared));
+            async move {
+                // It is not there any more.
+                let job = store.get(&job)?;
+                pass(&job, &shared).await
+            }
+        };
+        take_turns(queue.take_until(stop), AT_ONCE, place, work).await;
     };
     tokio::select! {
         () = work => {}
@@ -158,37 +161,41 @@ pub async fn run(
     }
 }
 
-async fn pass(job: Arc<DynamicObject>, shared: Arc<Shared>) -> Result<Action, PortError> {
-    let object = unfold(&job);
-    let name = name_of(&job);
+/// One pass; when the job is to be looked at again at the latest.
+async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
+    let object = unfold(job);
+    let name = name_of(job);
     shared.observer.began(&name);
     let outcome = shared.operator.reconcile(&object).await;
     shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
-    let wake = outcome?;
+    let wake = match outcome {
+        Ok(wake) => wake,
+        Err(error) => return Some(after_failure(job, &error, shared)),
+    };
     shared
         .failures
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&name);
-    Ok(match wake {
-        Wake::WhenTold => Action::await_change(),
-        Wake::After(pause) => Action::requeue(pause),
-    })
+    match wake {
+        Wake::WhenTold => None,
+        Wake::After(pause) => Some(pause),
+    }
 }
 
 /// When a job is tried again that could not be worked on.
-fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Action {
+fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Duration {
     let name = name_of(job);
     if matches!(error, PortError::Conflict(_) | PortError::NotFound(_)) {
         tracing::debug!(job = name, %error, "a job has changed meanwhile");
-        return Action::requeue(PAUSE_FIRST);
+        return PAUSE_FIRST;
     }
     let mut failures = shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
     let failures = failures.entry(name.clone()).or_default();
     *failures = failures.saturating_add(1);
     let doubled = PAUSE_FIRST.saturating_mul(1_u32.checked_shl((*failures - 1).min(16)).unwrap_or(u32::MAX));
     tracing::warn!(job = name, %error, failures, "a job could not be worked on");
-    Action::requeue(doubled.min(PAUSE_MAX))
+    doubled.min(PAUSE_MAX)
 }
 
 fn name_of(job: &DynamicObject) -> String {
