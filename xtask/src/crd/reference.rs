@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use ipu_k8s::crd::IpuJob;
 use serde_json::{Map, Value};
 
 const INTRODUCTION: &str = "\
@@ -137,30 +138,22 @@ fn plural(kind: &str) -> String {
     format!("{kind}s")
 }
 
-/// The messages of all rules.
+/// The messages of all rules: of more than one field, and of one.
 fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
     text.push_str(
-        "\n## Rules\n\nThe API server refuses a job, and a change of one by whatever way (`kubectl scale` and autoscalers too), with one \
-         of these messages. The [webhook](../ipujob.md) says everything else, as `ipuctl plan` does.\n\n",
+        "\n## Rules\n\nThe API server refuses a job, and a change of one by whatever way (`kubectl scale` and autoscalers too), with what \
+         applies of these messages. The [webhook](../ipujob.md) says everything else, as `ipuctl plan` does.\n\n",
     );
-    for message in messages(schema) {
+    for message in IpuJob::rules() {
         writeln!(text, "- {message}")?;
     }
-    Ok(())
-}
-
-fn messages(schema: &Value) -> Vec<&str> {
-    let own = schema["x-kubernetes-validations"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let mut all: Vec<&str> = own.filter_map(|rule| rule["message"].as_str()).collect();
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        if name != "template" {
-            all.extend(messages(property));
+    let fields = schema["properties"]["spec"]["properties"].as_object();
+    for field in fields.into_iter().flatten().map(|(_, field)| field) {
+        for rule in field["x-kubernetes-validations"].as_array().into_iter().flatten() {
+            writeln!(text, "- {}", word(&rule["message"])?)?;
         }
     }
-    all
+    Ok(())
 }
 
 fn word(value: &Value) -> Result<&str, Box<dyn Error>> {

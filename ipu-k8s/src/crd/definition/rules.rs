@@ -1,10 +1,11 @@
 //! What the API server itself checks of a job, whichever way it is changed: `kubectl scale` asks no webhook of others.
 //!
-//! Rules of the core, as far as they need neither the limits of an installation nor a name. A rule of one field is not asked
-//! again while the field stays as it was, so that no rule keeps a stored job from being deleted.
+//! Rules of the core, as far as they need neither the limits of an installation nor a name. What a stored job broke already
+//! is not asked of it again, so that no rule keeps it from being deleted.
 //!
-//! Every write of a status asks all of them, and each look at a field makes the API server (1.36) copy the schemas of all its
-//! siblings, twice if the field is there: two fifths of the time of such a write, before the rules looked less often.
+//! To look at a field, the API server (1.36) copies the schemas of all its siblings, and of all that is in it, with each write of
+//! a status too. So what needs more than one field is one rule of `spec` and two of changes, and their messages have a
+//! sentence for each [`Clause`] that does not hold.
 
 use serde_json::{Value, json};
 
@@ -31,95 +32,156 @@ pub(super) fn power_of_two(path: &str, most: u32) -> Value {
     )
 }
 
-/// What holds for all that a job asks for together. What is no number is left to the rule of its field.
-pub(super) fn of_spec() -> Value {
-    let (ipus, workers) = (ipus_of("self"), workers_of("self"));
+/// The expression of what a specification says of something.
+type Reader = dyn Fn(&str) -> String;
+
+/// Something that holds of a job, and what is said if it does not.
+struct Clause {
+    holds: String,
+    otherwise: String,
+}
+
+/// What holds for all that a job asks for together, with `w` workers in an instance. What is no number is left to the rule of its
+/// field.
+fn of_all_fields() -> Vec<Clause> {
+    let ipus = ipus_of("self");
     let alpha = "has(self.modelReplicas) && has(self.ipusPerModelReplica)";
     let powers = powers();
-    [
-        rule(
-            ".ipusPerJobInstance",
-            &format!("has(self.ipusPerJobInstance) || ({alpha})"),
+    let clause = |holds: String, otherwise: &str| Clause {
+        holds,
+        otherwise: otherwise.into(),
+    };
+    vec![
+        clause(
+            format!("has(self.ipusPerJobInstance) || ({alpha})"),
             "spec.ipusPerJobInstance is absent: every job says how many IPUs one instance needs; add ipusPerJobInstance: a power \
              of two",
         ),
-        rule(
-            ".modelReplicas",
-            &format!("has(self.ipusPerJobInstance) || [{ipus}].all(i, i == 0 || i in {powers})"),
+        clause(
+            format!(
+                "!has(self.modelReplicas) || has(self.ipusPerJobInstance) || [{ipus}].all(i, i == 0 || i in {powers})"
+            ),
             "spec.modelReplicas × spec.ipusPerModelReplica is read as the IPUs of one instance: must be a power of two from 1 to \
              65536; write ipusPerJobInstance instead of both",
         ),
-        rule(
-            ".workersPerJobInstance",
-            &format!("[{workers}].all(w, w <= 1 || {ipus} % w == 0)"),
+        clause(
+            format!("w <= 1 || {ipus} % w == 0"),
             "spec.workersPerJobInstance (or workers.replicas): each worker of an instance has a GCD of its own, and the GCDs must \
              divide the IPUs of the instance; use a power of two up to these IPUs",
         ),
-        rule(
-            ".jobInstances",
-            &format!("[self.?jobInstances.orValue(1)].all(n, n <= 1 || n * {workers} <= {MOST})"),
+        clause(
+            // As many instances of one worker as there may be instances.
+            format!("w <= 1 || self.?jobInstances.orValue(1) * w <= {MOST}"),
             "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer \
              instances",
         ),
-        rule(
-            ".reconfigurable",
-            &format!("!has(self.reconfigurable) || !self.reconfigurable || {ipus} <= {MOST_RECONFIGURABLE}"),
+        clause(
+            format!("!has(self.reconfigurable) || !self.reconfigurable || {ipus} <= {MOST_RECONFIGURABLE}"),
             "spec.reconfigurable = true: a partition of more than 64 IPUs uses GW-links, which a reconfigurable one cannot; remove \
              it, or ask for fewer IPUs",
         ),
-        rule(
-            ".launcher",
-            "!has(self.launcher) || has(self.interactive) || (has(self.launcher.command) && size(self.launcher.command) > 0)",
+        clause(
+            "!has(self.launcher) || has(self.interactive) || (has(self.launcher.command) && size(self.launcher.command) > 0)"
+                .into(),
             "spec.launcher.command is absent or empty: a launcher starts the work with a command; add the program and its \
              arguments, one list item each",
         ),
     ]
-    .into_iter()
-    .collect()
 }
 
-/// What stays as it is while a job holds IPUs, because its partitions and processes were made for it; and who looks after it.
-pub(super) fn of_changes() -> Value {
-    // What is cheap first.
-    let fixed = |field: &str, of: &dyn Fn(&str) -> String| {
-        rule(
-            &format!(".spec.{field}"),
-            &format!(
-                "{FIRST_STATUS} || {} == {} || {FREE}",
-                of("self.spec"),
-                of("oldSelf.spec")
-            ),
-            &format!(
-                "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when \
-                 its phase is Suspended and go on, or make a new job"
-            ),
-        )
-    };
+/// What stays as it is while a job holds IPUs, because its partitions and processes were made for it.
+fn of_changes() -> Vec<Clause> {
     let replicas = |spec: &str| {
         let field = format!("{spec}.modelReplicasPerWorker");
         format!("(has({field}) ? {} : 1)", number(&field))
     };
     let reconfigurable = |spec: &str| format!("{spec}.?reconfigurable.orValue(false)");
     let allocation = |spec: &str| format!("(has({spec}.allocation) ? {spec}.allocation : '')");
+    let launcher = |spec: &str| format!("has({spec}.launcher)");
+    let interactive = |spec: &str| format!("has({spec}.interactive)");
+    let fixed: [(&str, &Reader); 7] = [
+        ("ipusPerJobInstance", &ipus_of),
+        ("workersPerJobInstance", &workers_of),
+        ("modelReplicasPerWorker", &replicas),
+        ("reconfigurable", &reconfigurable),
+        ("allocation", &allocation),
+        ("launcher", &launcher),
+        ("interactive", &interactive),
+    ];
+    let clauses = fixed.iter().map(|(field, of)| Clause {
+        holds: format!("{} == {}", of("self.spec"), of("oldSelf.spec")),
+        otherwise: format!(
+            "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when \
+             its phase is Suspended and go on, or make a new job"
+        ),
+    });
+    clauses.collect()
+}
+
+/// What stays as it is for ever.
+fn of_all_changes() -> Vec<Clause> {
+    vec![Clause {
+        holds: "has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || \
+                self.spec.managedBy == oldSelf.spec.managedBy)"
+            .into(),
+        otherwise: "spec.managedBy cannot change: two would look after the job; make a new job".into(),
+    }]
+}
+
+/// The rule of all of `spec`.
+pub(super) fn of_spec() -> Value {
+    let (workers, clauses) = (workers_of("self"), of_all_fields());
+    json!([{
+        "rule": format!("[{workers}].all(w, {})", all(&clauses)),
+        "message": "spec asks for what no system can give",
+        "messageExpression": format!("[{workers}].map(w, {})[0]", sentences(&clauses)),
+    }])
+}
+
+/// The rules of a whole job. Two, because the API server reckons what a rule could cost, and one would cost too much.
+pub(super) fn of_job() -> Value {
+    let (mut size, ever) = (of_changes(), of_all_changes());
+    let rest = size.split_off(1);
+    let rule = |holds: &str, message: &str| {
+        json!({
+            "rule": format!("{FIRST_STATUS} || {holds}"),
+            "fieldPath": ".spec",
+            "message": "spec has changed where it cannot",
+            "messageExpression": message,
+        })
+    };
     [
-        fixed("ipusPerJobInstance", &ipus_of),
-        fixed("workersPerJobInstance", &workers_of),
-        fixed("modelReplicasPerWorker", &replicas),
-        fixed("reconfigurable", &reconfigurable),
-        fixed("allocation", &allocation),
-        fixed("launcher", &|spec| format!("has({spec}.launcher)")),
-        fixed("interactive", &|spec| format!("has({spec}.interactive)")),
+        rule(&format!("{FREE} || {}", all(&size)), &sentences(&size)),
         rule(
-            ".spec.managedBy",
-            &format!(
-                "{FIRST_STATUS} || has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || \
-                 self.spec.managedBy == oldSelf.spec.managedBy)"
-            ),
-            "spec.managedBy cannot change: two would look after the job; make a new job",
+            &format!("({FREE} || {}) && {}", all(&rest), all(&ever)),
+            &format!("({FREE} ? '' : {}) + {}", sentences(&rest), sentences(&ever)),
         ),
     ]
     .into_iter()
     .collect()
+}
+
+/// What they say of a job that breaks them.
+pub(super) fn messages() -> Vec<String> {
+    let clauses = of_changes()
+        .into_iter()
+        .chain(of_all_changes())
+        .chain(of_all_fields());
+    clauses.map(|clause| clause.otherwise).collect()
+}
+
+/// That all of them hold.
+fn all(clauses: &[Clause]) -> String {
+    let parts = clauses.iter().map(|clause| format!("({})", clause.holds));
+    parts.collect::<Vec<_>>().join(" && ")
+}
+
+/// A sentence for each that does not hold.
+fn sentences(clauses: &[Clause]) -> String {
+    let parts = clauses
+        .iter()
+        .map(|clause| format!("(({}) ? '' : '{}. ')", clause.holds, clause.otherwise));
+    parts.collect::<Vec<_>>().join(" + ")
 }
 
 /// Whether this is the first write of a status: one of the rest cannot bring or take a status, nor one of a status the rest.
@@ -169,10 +231,6 @@ fn number(value: &str) -> String {
 fn powers() -> String {
     let powers = (0..=MOST.ilog2()).map(|exponent| (1_u32 << exponent).to_string());
     format!("[{}]", powers.collect::<Vec<_>>().join(", "))
-}
-
-fn rule(field: &str, expression: &str, message: &str) -> Value {
-    json!({"rule": expression, "fieldPath": field, "message": message})
 }
 
 /// A rule of the one field at `path` whose message has the value in it.

@@ -280,6 +280,14 @@ fn what_cannot_run_is_refused_by_the_api_server_with_field_value_rule_and_fix() 
     for (spec, words) in cases {
         refused(place.try_job(&spec), words);
     }
+    // Everything that is wrong at once.
+    let spec = json!({"ipusPerJobInstance": 128, "workersPerJobInstance": 3, "reconfigurable": true, "launcher": {"command": []}});
+    for words in [
+        "use a power of two up to these IPUs. spec.reconfigurable = true: a partition of more",
+        "or ask for fewer IPUs. spec.launcher.command is absent or empty",
+    ] {
+        refused(place.try_job(&spec), words);
+    }
     place
         .try_job(&json!({"ipusPerJobInstance": 8, "workerPerJobInstance": "8", "workers": {"replicas": 1}}))
         .unwrap();
@@ -347,6 +355,11 @@ fn what_partitions_were_made_for_stays_until_they_are_given_back() {
             );
         }
     }
+    let two = json!({"spec": {"launcher": {"command": ["mpirun"]}, "managedBy": "us.example.com/two"}});
+    refused(
+        place.patch("", &two),
+        "or make a new job. spec.managedBy cannot change",
+    );
     // The same said in another way is no change.
     let right =
         json!({"spec": {"workersPerJobInstance": 2, "workerPerJobInstance": null, "reconfigurable": false}});
