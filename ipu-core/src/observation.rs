@@ -82,6 +82,10 @@ pub struct InstanceFacts {
     /// Its workers that exist, in order of their index.
     #[serde(default)]
     pub workers: Vec<ProcessFacts>,
+    /// Workers that others took away, in any order: whoever observes knew them, told none of them to stop, and does not know how
+    /// they ended. One that is gone after all workers of its attempt ran need not be here: the record tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneWorker>,
 }
 
 impl InstanceFacts {
@@ -93,8 +97,19 @@ impl InstanceFacts {
             partition: PartitionFacts::Absent,
             launcher: None,
             workers: Vec::new(),
+            gone: Vec::new(),
         }
     }
+}
+
+/// A worker that was taken away, by force perhaps: it may have run, and it may run still where nobody can look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GoneWorker {
+    /// Its number within its instance, from 0.
+    pub index: u32,
+    /// The attempt that it was started for.
+    pub attempt: u32,
 }
 
 /// What the ledger and the controller know of an instance's partition.

@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::job::{JobSpec, Shape};
-use crate::observation::{Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::observation::{GoneWorker, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::{Effect, InstanceStatus, JobStatus};
 use crate::reason::Reason;
 use crate::rules::finalize::Processes;
@@ -44,6 +44,7 @@ pub(super) struct Instance<'a> {
     pub(super) partition: &'a PartitionFacts,
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
+    gone: Vec<GoneWorker>,
     pub(super) memory: InstanceStatus,
     /// The newest attempt that a partition was made or asked for.
     newest: Option<u32>,
@@ -109,6 +110,7 @@ impl<'a> Pass<'a> {
             }
             instance.launchers.extend(&facts.launcher);
             instance.workers.extend(&facts.workers);
+            instance.gone.extend(&facts.gone);
         }
         let mut instances: Vec<_> = instances.into_values().collect();
         for instance in &mut instances {
@@ -202,14 +204,23 @@ impl<'a> Pass<'a> {
                 .any(|worker| worker.index == number && matches!(worker.phase, ProcessPhase::Running { .. }))
     }
 
-    /// The first worker that is gone although it ran, and is not done.
+    /// The first worker that is gone, is not done, and ran or may have run.
     pub(super) fn gone_worker(&self, instance: &Instance<'a>) -> Option<u32> {
-        instance.memory.running_since?;
+        let all = 0..self.job.workers_per_instance();
+        let told = instance.gone.iter().filter(|gone| {
+            gone.attempt == instance.memory.attempt
+                && all.contains(&gone.index)
+                && !instance.memory.done.contains(&gone.index)
+        });
+        let told = told.map(|gone| gone.index).min();
+        if told.is_some() || instance.memory.running_since.is_none() {
+            return told;
+        }
         let there = |number: &u32| {
             instance.memory.done.contains(number)
                 || self.own_workers(instance).any(|worker| worker.index == *number)
         };
-        (0..self.job.workers_per_instance()).find(|number| !there(number))
+        all.clone().find(|number| !there(number))
     }
 
     /// Whether the attempt has begun to use its partition.
@@ -231,6 +242,7 @@ impl<'a> Instance<'a> {
             partition: &PartitionFacts::Absent,
             launchers: Vec::new(),
             workers: Vec::new(),
+            gone: Vec::new(),
             memory: InstanceStatus::new(index),
             newest: None,
             recorded: Recorded::Before,

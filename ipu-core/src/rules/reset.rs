@@ -13,8 +13,8 @@
 //! | in error for a | give it back, ask for another after a pause | the attempt fails | begin anew |
 //! | being given back | wait | the attempt fails | begin anew |
 //!
-//! A worker is gone if all workers of the attempt ran, and nothing tells how this one ended: somebody took it away, by force
-//! perhaps, while it may still run where nobody can look. Another one is not started beside it: the attempt is closed, its other
+//! A worker is gone if nothing tells how it ended, and all workers of the attempt ran or it is known to have been there: somebody took
+//! it away, by force perhaps, while it may still run where nobody can look. Another one is not started beside it: the attempt is closed, its other
 //! workers are stopped, and all begin anew on a partition that is reset. Nobody failed, so that counts as no restart.
 //!
 //! An attempt that fails because of its partition counts against the back-off limit as any failure without exit code
@@ -49,7 +49,7 @@ pub(crate) enum Usage {
     Unused,
     /// Processes were started.
     InUse,
-    /// All its workers ran, and one of them is gone: what it left on the partition, or still does there, nobody knows.
+    /// One of its workers is gone that ran or may have run: what it left on the partition, or still does there, nobody knows.
     Torn,
 }
 

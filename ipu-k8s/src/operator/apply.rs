@@ -215,6 +215,7 @@ impl Operator {
     ) -> Result<Step, PortError> {
         let mut step = Step::Still;
         for pod in seen.pods.iter().filter(|pod| which(pod) && !pod.leaving) {
+            self.cache.will_be_stopped(&pod.job, &pod.name, &pod.uid);
             match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
                 Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
                 Err(PortError::NotFound(_) | PortError::Conflict(_)) => {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{ControllerName, Timestamp};
+use ipu_core::{ControllerName, GoneWorker, JobStatus, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
@@ -46,6 +46,8 @@ struct Known {
     on_its_way: HashMap<String, Timestamp>,
     /// What was applied last of the objects that a job shares, by the uid of the job.
     applied: HashMap<String, u64>,
+    /// The workers that others took away, with their instances, by the uid of their job.
+    taken: HashMap<String, BTreeSet<(u32, GoneWorker)>>,
     /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
     ended: HashMap<String, BTreeMap<String, Timestamp>>,
 }
@@ -120,6 +122,8 @@ impl Cache {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
+        // What it was at last tells how it ended.
+        known.put(pod.clone());
         known.remove(&pod.job, &pod.name, &pod.uid);
         Some(pod.job)
     }
@@ -148,15 +152,24 @@ impl Cache {
         // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
         // been the newest: that is asked.
         known.doubts += 1;
+        let mut listed: HashMap<String, KubePod> =
+            listed.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         for (job, pods) in &mut known.pods {
-            pods.retain(|_, pod| pod.version > newest);
+            pods.retain(|_, pod| {
+                match listed.get_mut(&pod.uid) {
+                    Some(listed) => listed.follows(pod),
+                    None if pod.version > newest => {}
+                    None => take(&mut known.taken, pod),
+                }
+                pod.version > newest
+            });
             if !pods.is_empty() {
                 let names = known.unsure.entry(job.clone()).or_default();
                 names.extend(pods.keys().map(|name| (name.clone(), known.doubts)));
             }
         }
-        jobs.extend(listed.iter().map(|pod| pod.job.clone()));
-        for pod in listed {
+        jobs.extend(listed.values().map(|pod| pod.job.clone()));
+        for pod in listed.into_values() {
             known.put(pod);
         }
         known.pods.retain(|_, pods| !pods.is_empty());
@@ -179,6 +192,29 @@ impl Cache {
     /// The API server has none of this name and uid any more.
     pub fn absent(&self, job: &str, name: &str, uid: &str) {
         self.lock().remove(job, name, uid);
+    }
+
+    /// It is about to be told to stop.
+    pub fn will_be_stopped(&self, job: &str, name: &str, uid: &str) {
+        let mut known = self.lock();
+        let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
+        if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
+            pod.will_be_stopped();
+        }
+    }
+
+    /// The workers of the job that others took away, with their instances, since the attempts that `status` records began.
+    #[must_use]
+    pub fn taken(&self, job: &str, status: &JobStatus) -> Vec<(u32, GoneWorker)> {
+        let mut known = self.lock();
+        let Some(taken) = known.taken.get_mut(job) else {
+            return Vec::new();
+        };
+        taken.retain(|(instance, worker)| {
+            let memory = status.instances.iter().find(|memory| memory.index == *instance);
+            memory.is_none_or(|memory| memory.attempt <= worker.attempt)
+        });
+        taken.iter().copied().collect()
     }
 
     /// It was told to stop, and the API server agreed.
@@ -391,18 +427,30 @@ impl Cache {
         known.on_its_way.remove(job);
         known.unsure.remove(job);
         known.ended.remove(job);
+        known.taken.remove(job);
+    }
+}
+
+/// Remembers the worker that is taken away with `pod`, if there is one.
+fn take(taken: &mut HashMap<String, BTreeSet<(u32, GoneWorker)>>, pod: &KubePod) {
+    if let Some(worker) = pod.taken() {
+        let all = taken.entry(pod.job.clone()).or_default();
+        all.insert((pod.instance, worker));
     }
 }
 
 impl Known {
     /// Whether it tells anything new.
-    fn put(&mut self, pod: KubePod) -> bool {
+    fn put(&mut self, mut pod: KubePod) -> bool {
         let pods = self.pods.entry(pod.job.clone()).or_default();
         let known = pods.get(&pod.name);
         if known.is_some_and(|known| known.version > pod.version) {
             return false;
         }
         let new = !known.is_some_and(|known| pod.is_no_further_than(known));
+        if let Some(known) = known {
+            pod.follows(known);
+        }
         pods.insert(pod.name.clone(), pod);
         new
     }
@@ -411,8 +459,12 @@ impl Known {
         let Some(pods) = self.pods.get_mut(job) else {
             return;
         };
-        if pods.get(name).is_some_and(|pod| pod.uid == uid) {
-            pods.remove(name);
+        if let Some(pod) = pods.remove(name) {
+            if pod.uid == uid {
+                take(&mut self.taken, &pod);
+            } else {
+                pods.insert(pod.name.clone(), pod);
+            }
         }
         if pods.is_empty() {
             self.pods.remove(job);

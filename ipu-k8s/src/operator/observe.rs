@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    InstanceFacts, JobSpec, JobStatus, Observation, PartitionFacts, ProcessPhase, Reason, Timestamp,
+    GoneWorker, InstanceFacts, JobSpec, JobStatus, Observation, PartitionFacts, ProcessPhase, Reason,
+    Timestamp,
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
@@ -14,6 +15,8 @@ use super::pods::{KubePod, tail};
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) pods: Vec<KubePod>,
+    /// The workers that others took away, with their instances.
+    pub(super) taken: Vec<(u32, GoneWorker)>,
     /// The partitions that the ledger has, by instance.
     pub(super) partitions: BTreeMap<u32, PartitionDocument>,
     pub(super) submitted: Timestamp,
@@ -78,6 +81,12 @@ impl Seen {
                 .entry(*index)
                 .or_insert_with(|| InstanceFacts::nothing(*index));
             facts.partition = self.partition(spec, document);
+        }
+        for (index, worker) in &self.taken {
+            let facts = facts
+                .entry(*index)
+                .or_insert_with(|| InstanceFacts::nothing(*index));
+            facts.gone.push(*worker);
         }
         let mut doubled: Vec<InstanceFacts> = Vec::new();
         for pod in &self.pods {

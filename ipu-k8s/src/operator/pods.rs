@@ -1,6 +1,6 @@
 //! What the operator knows of one Kubernetes Pod: as little as decisions need, so that thousands of them take little room.
 
-use ipu_core::{Exit, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::{Exit, GoneWorker, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
 use crate::crd::Time;
@@ -43,6 +43,8 @@ pub struct KubePod {
     pub(super) cut_short: Option<ProcessPhase>,
     /// The first of its containers that ended badly.
     pub(super) failed: Option<String>,
+    /// Whether it was told to stop here: that it goes is no loss.
+    told: bool,
     /// When the first of its containers began, init containers aside.
     began: Option<Timestamp>,
     state: State,
@@ -88,9 +90,29 @@ impl KubePod {
             held_up: held_up(pod),
             cut_short: cut_short(pod),
             failed: bad_end(pod).and_then(|status| text(&status["name"])),
+            told: false,
             began: began(pod),
             state: state(pod),
         })
+    }
+
+    /// The worker that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
+    pub(super) fn taken(&self) -> Option<GoneWorker> {
+        let index = self.worker.filter(|_| !self.told && self.end().is_none())?;
+        Some(GoneWorker {
+            index,
+            attempt: self.attempt,
+        })
+    }
+
+    /// What is known of `before`, the same one, and is not told of the object.
+    pub(super) fn follows(&mut self, before: &Self) {
+        self.told |= self.uid == before.uid && before.told;
+    }
+
+    /// It is about to be told to stop.
+    pub(super) fn will_be_stopped(&mut self) {
+        self.told = true;
     }
 
     /// The process that it is, seen at `now`.

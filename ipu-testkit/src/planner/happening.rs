@@ -46,6 +46,8 @@ pub enum Fate {
     Lost(String),
     /// It is gone without a trace.
     Vanishes,
+    /// Others take it away, and that is known.
+    IsTaken,
 }
 
 /// Whether a happening found what it happens to.
@@ -83,6 +85,7 @@ impl Happening {
             }
             Self::PartitionGone(instance) => world.instance(*instance).partition = PartitionFacts::Absent,
             Self::Process(instance, who, Fate::Vanishes) => world.forget(*instance, *who),
+            Self::Process(instance, who, Fate::IsTaken) => world.take(*instance, *who),
             Self::Process(instance, who, fate) => {
                 let known = world.process(*instance, *who);
                 // What has ended stays as it ended.
@@ -90,7 +93,7 @@ impl Happening {
                     return Ok(Hit::Missed);
                 };
                 process.phase = match fate {
-                    Fate::Runs | Fate::Vanishes => ProcessPhase::Running { since: at },
+                    Fate::Runs | Fate::Vanishes | Fate::IsTaken => ProcessPhase::Running { since: at },
                     Fate::Ends(exit) => ProcessPhase::Exited {
                         exit: *exit,
                         at,
@@ -132,6 +135,7 @@ impl fmt::Display for Happening {
                     Fate::Ends(other) => write!(f, "{other}"),
                     Fate::Lost(cause) => write!(f, "lost {cause}"),
                     Fate::Vanishes => f.write_str("vanishes"),
+                    Fate::IsTaken => f.write_str("is taken away"),
                 }
             }
         }
@@ -172,6 +176,7 @@ fn fate_of(words: &[&str]) -> Result<Fate, String> {
         ["killed", signal] => Fate::Ends(Exit::Signal(number(signal)?)),
         ["lost", cause @ ..] => Fate::Lost(cause.join(" ")),
         ["vanishes"] => Fate::Vanishes,
+        ["is", "taken", "away"] => Fate::IsTaken,
         other => return Err(format!("a process does not do this: {}", other.join(" "))),
     })
 }
@@ -190,6 +195,7 @@ pub(super) fn happenings() -> impl Strategy<Value = Happening> {
         1 => prop_oneof![Just(9_u8), Just(15)].prop_map(|signal| Fate::Ends(Exit::Signal(signal))),
         1 => Just(Fate::Lost("evicted".to_string())),
         1 => Just(Fate::Vanishes),
+        1 => Just(Fate::IsTaken),
     ];
     prop_oneof![
         8 => Just(Happening::Progress),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Effect, Exit, InstanceFacts, JobSpec, Observation, PartitionFacts, Plan, ProcessFacts,
-    ProcessPhase, Reason, Timestamp,
+    ControllerName, Effect, Exit, GoneWorker, InstanceFacts, JobSpec, Observation, PartitionFacts, Plan,
+    ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
 use super::words::job_from_words;
@@ -162,6 +162,21 @@ impl JobWorld {
             Who::Launcher => facts.launcher = None,
             Who::Worker(number) => facts.workers.retain(|worker| worker.index != number),
         }
+    }
+
+    /// Others take a process away. That a worker had not ended is known of it from now on.
+    pub fn take(&mut self, instance: u32, who: Who) {
+        let worker = self
+            .process(instance, who)
+            .filter(|worker| worker.phase.is_alive());
+        let gone = worker.map(|worker| GoneWorker {
+            index: worker.index,
+            attempt: worker.attempt,
+        });
+        if who != Who::Launcher {
+            self.instance(instance).gone.extend(gone);
+        }
+        self.forget(instance, who);
     }
 
     /// A process ends by itself, if it is starting or running.
@@ -327,7 +342,14 @@ impl JobWorld {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let mut instances = self.seen.instances.iter();
-        instances.all(|facts| *facts == InstanceFacts::nothing(facts.index))
+        instances.all(|facts| {
+            // What was taken away is not there.
+            let left = InstanceFacts {
+                gone: Vec::new(),
+                ..facts.clone()
+            };
+            left == InstanceFacts::nothing(facts.index)
+        })
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) enum End {
     SessionOver,
     /// Nothing can run on its partition.
     NothingRuns,
-    /// All its workers ran, and one of them is gone without an end.
+    /// One of its workers is gone without an end, and ran or may have run.
     Torn,
 }
 
@@ -214,14 +214,25 @@ impl<'a> Facts<'a> {
         workers.len() == usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX)
     }
 
-    /// Whether all workers ran, and there is one of which nothing is there, and no success is known.
+    /// Whether there is a worker of which no success is known, and that others are known to have taken away, or of which nothing
+    /// is there although all ran.
     fn is_torn(&self, instance: u32) -> bool {
+        let (attempt, done) = (self.attempt(instance), self.done(instance));
+        let taken = self.seen.instances.iter().filter(|facts| facts.index == instance);
+        let mut taken = taken.flat_map(|facts| &facts.gone);
+        if taken.any(|gone| {
+            gone.attempt == attempt
+                && self.is_of_the_job(Who::Worker(gone.index))
+                && !done.contains(&gone.index)
+        }) {
+            return true;
+        }
         let own = self.own(instance);
         let there = own.iter().filter_map(|(who, _)| match who {
             Who::Worker(worker) => Some(*worker),
             Who::Launcher => None,
         });
-        let accounted: BTreeSet<u32> = there.chain(self.done(instance)).collect();
+        let accounted: BTreeSet<u32> = there.chain(done).collect();
         self.memory(instance).running_since.is_some() && !self.are_all(&accounted)
     }
 

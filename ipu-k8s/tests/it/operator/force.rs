@@ -1,11 +1,34 @@
 //! Kubernetes Pods that are taken away by force: their processes go on where nobody can look, until their partition is reset.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::world::{Operators, State};
 
+/// The partitions that processes may use which nobody sees, until they are reset.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    /// What the status of a job tells of.
+    recorded: BTreeSet<String>,
+    /// What only an operator knows, until it crashes.
+    remembered: BTreeSet<String>,
+}
+
+impl Unseen {
+    pub(super) fn reset(&mut self, partition: &str) {
+        self.recorded.remove(partition);
+        self.remembered.remove(partition);
+    }
+
+    pub(super) fn crash(&mut self) {
+        self.remembered.clear();
+    }
+}
+
 impl State {
-    /// Takes a Kubernetes Pod away by force. If its job says that its instance runs, its process goes on unseen.
+    /// Takes a Kubernetes Pod away by force. If its job says that its instance runs, or the operator knew of it, its process goes on
+    /// unseen.
     pub(super) fn take_by_force(&mut self, name: &str) {
         let pod = &self.pods[name];
         let label = |name: &str| pod["metadata"]["labels"][name].as_str();
@@ -22,8 +45,14 @@ impl State {
                 && !instance["runningTime"].is_null()
         });
         let works = label("graphcore.ai/role") == Some("worker");
-        if let Some((partition, ..)) = user.filter(|_| known && works) {
-            self.unseen.insert(partition.clone());
+        let heard = self.ears[0].cache.pods(label("graphcore.ai/ipujob-uid").unwrap());
+        let heard = heard.iter().any(|heard| pod["metadata"]["uid"] == heard.uid);
+        if let Some((partition, ..)) = user.filter(|_| works) {
+            if known {
+                self.unseen.recorded.insert(partition.clone());
+            } else if heard {
+                self.unseen.remembered.insert(partition.clone());
+            }
         }
         self.remove_pod(name);
     }
@@ -32,8 +61,9 @@ impl State {
     /// anything, which nobody does in this world.
     pub(super) fn expect_fenced(&self, pod: &Value, partition: &str) {
         let works = pod["metadata"]["labels"]["graphcore.ai/role"] == "worker";
+        let unseen = self.unseen.recorded.contains(partition) || self.unseen.remembered.contains(partition);
         assert!(
-            self.operators == Operators::Two || !works || !self.unseen.contains(partition),
+            self.operators == Operators::Two || !works || !unseen,
             "a process starts on {partition}, which another one that was taken away may still use"
         );
     }

@@ -335,7 +335,10 @@ fn comes_back(setting: &Setting, name: &str, taken: fn(&Setting, &str)) {
     taken(setting, name);
     setting.until("a", |job| {
         let phase = &job["status"]["phase"];
-        assert!(phase == "Running" || phase == "Pending", "{job}");
+        assert!(
+            phase.is_null() || phase == "Running" || phase == "Pending",
+            "{job}"
+        );
         let state = setting.world.state();
         state.pods.get(name).is_some_and(|pod| uid(pod) != before)
     });
@@ -364,6 +367,40 @@ fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_
         let told = setting.world.state().events.clone();
         assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
     }
+}
+
+#[test]
+fn a_worker_that_is_taken_by_force_before_all_run_is_started_again_on_a_partition_that_was_reset() {
+    let taken_when = |ready: bool, taken: fn(&Setting, &str)| {
+        let setting = Setting::new();
+        let mut spec = sample();
+        spec.as_object_mut().unwrap().remove("launcher");
+        spec["ipusPerJobInstance"] = "2".into();
+        spec["workersPerJobInstance"] = 2.into();
+        setting.world.submit("a", spec);
+        setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-1"));
+        let now = setting.world.state().now;
+        if ready {
+            setting.world.state().change_pod("a-worker-0", |pod| {
+                pod["status"]["phase"] = "Running".into();
+                pod["status"]["conditions"] =
+                    json!([{"type": "Ready", "status": "True", "lastTransitionTime": time(now)}]);
+            });
+        }
+        comes_back(&setting, "a-worker-0", taken);
+        let holds = setting.world.state().holds.clone();
+        let attempts: Vec<u32> = holds.values().map(|hold| hold.wanted.attempt).collect();
+        (attempts, setting.world.state().events.clone())
+    };
+    for ready in [false, true] {
+        let (attempts, told) = taken_when(ready, take_by_force);
+        assert_eq!(attempts, [1], "for which it was reset");
+        assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
+    }
+    // The kubelet says that it has ended: nothing of it is left.
+    let (attempts, told) = taken_when(true, delete_by_hand);
+    assert_eq!(attempts, [0]);
+    assert!(!told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use ipu_k8s::operator::Cache;
 use ipu_proxy_client::{PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
+use super::force::Unseen;
 use super::port::Port;
 
 /// A small generator of numbers that are as good as random (SplitMix64).
@@ -95,8 +96,7 @@ pub(crate) struct State {
     /// Processes that run, by the uid of their Pod: partition, uid of the job, attempt.
     pub(crate) running: BTreeMap<String, (String, String, String)>,
     pub(crate) holds: BTreeMap<PartitionId, Hold>,
-    /// The partitions that processes may use which nobody sees, until they are reset.
-    pub(super) unseen: BTreeSet<String>,
+    pub(super) unseen: Unseen,
     pub(crate) capacity: u32,
     pub(crate) ears: Vec<Ear>,
     pub(crate) writes: u64,
@@ -139,7 +139,7 @@ impl World {
             pods: BTreeMap::new(),
             running: BTreeMap::new(),
             holds: BTreeMap::new(),
-            unseen: BTreeSet::new(),
+            unseen: Unseen::default(),
             capacity,
             ears: (0..ears).map(|_| Ear::default()).collect(),
             writes: 0,
@@ -227,6 +227,7 @@ impl World {
     /// A new process has taken the operator's place: it knows nothing, and lists everything first.
     pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
         let mut state = self.state();
+        state.unseen.crash();
         let cache = Arc::new(Cache::new());
         cache.begin();
         state.pods.values().for_each(|pod| cache.list(pod));
@@ -336,7 +337,7 @@ impl State {
 
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
-        self.unseen.remove(&id.to_string());
+        self.unseen.reset(id.as_str());
         let told = Told::HoldGone(hold.wanted.owner.uid, hold.wanted.instance);
         self.everybody_hears(&told);
     }
@@ -468,7 +469,7 @@ impl State {
             }
             "intent" => {
                 hold.state = "active";
-                self.unseen.remove(&id.to_string());
+                self.unseen.reset(id.as_str());
             }
             "active" if breaks => hold.state = "failed",
             "releasing" => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ipu_core::{Exit, InstanceFacts, PartitionFacts, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::{Exit, InstanceFacts, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::now;
@@ -237,12 +237,9 @@ impl Processes {
     pub(crate) fn facts(&self) -> BTreeMap<u32, InstanceFacts> {
         let mut instances: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
         for (which, entry) in &self.entries {
-            let facts = instances.entry(which.instance).or_insert_with(|| InstanceFacts {
-                index: which.instance,
-                partition: PartitionFacts::Absent,
-                launcher: None,
-                workers: Vec::new(),
-            });
+            let facts = instances
+                .entry(which.instance)
+                .or_insert_with(|| InstanceFacts::nothing(which.instance));
             let process = |index| ProcessFacts {
                 index,
                 attempt: entry.attempt,
