@@ -1,5 +1,7 @@
 //! What the operator knows of one Kubernetes Pod: as little as decisions need, so that thousands of them take little room.
 
+use std::time::Duration;
+
 use ipu_core::{Exit, GoneWorker, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
@@ -8,6 +10,9 @@ use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, Role, WORKER};
 
 /// The most bytes that are kept of the end of a log.
 const LOG_BYTES: usize = 2048;
+/// How much later than it was to be gone a Pod is late, and how long it is not ready before that is worth a word: the kubelet rounds,
+/// and tells how a container ended a moment after it tells that it is not ready.
+const SLACK: Duration = Duration::from_secs(5);
 /// The most characters that are kept of what Kubernetes says of a Pod that does not start.
 const WORDS: usize = 300;
 
@@ -38,6 +43,10 @@ pub struct KubePod {
     pub leaving: bool,
     /// Why it does not run yet, in Kubernetes' words.
     pub held_up: Option<String>,
+    /// By when it is to be gone, if its deletion was asked for.
+    gone_by: Option<Timestamp>,
+    /// Since when it is not ready, if it runs and is not.
+    unready: Option<Timestamp>,
     /// The loss that its end is to whoever still needed it, if it was deleted while it ran: how a process ends that is told to
     /// says nothing of its work.
     pub(super) cut_short: Option<ProcessPhase>,
@@ -88,12 +97,46 @@ impl KubePod {
             scheduled: placed.and_then(|placed| moment(&placed["lastTransitionTime"])),
             leaving: !metadata["deletionTimestamp"].is_null(),
             held_up: held_up(pod),
+            gone_by: moment(&metadata["deletionTimestamp"]),
+            unready: unready(pod),
             cut_short: cut_short(pod),
             failed: bad_end(pod).and_then(|status| text(&status["name"])),
             told: false,
             began: began(pod),
             state: state(pod),
         })
+    }
+
+    /// That it was to be gone before `now`, and is not.
+    pub(super) fn overdue(&self, now: Timestamp) -> Option<String> {
+        let by = self
+            .gone_by
+            .filter(|by| self.end().is_none() && is_past(*by, now))?;
+        Some(format!(
+            "DeletionOverdue: it was to be gone by {}, and nothing says that it has ended{}: if the node is gone for good, delete it \
+             from Kubernetes too",
+            Time(by),
+            self.place()
+        ))
+    }
+
+    /// That it runs and has not been ready for a while at `now`.
+    pub(super) fn not_ready(&self, now: Timestamp) -> Option<String> {
+        let since = self.unready.filter(|since| is_past(*since, now))?;
+        Some(format!("NotReady: since {}{}", Time(since), self.place()))
+    }
+
+    /// How long until one of both is to be said although nobody tells of anything, if it is not said yet.
+    pub(super) fn says_in(&self, now: Timestamp) -> Option<Duration> {
+        let late = self.gone_by.filter(|_| self.end().is_none());
+        let moments = late.into_iter().chain(self.unready);
+        let pauses = moments.map(|moment| moment.plus(SLACK).since(now));
+        pauses.filter(|pause| !pause.is_zero()).min()
+    }
+
+    fn place(&self) -> String {
+        let node = self.node.as_ref();
+        node.map_or_else(String::new, |node| format!(" on node {node}"))
     }
 
     /// The worker that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
@@ -194,6 +237,10 @@ pub(super) fn moment(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse::<Time>().ok().map(|time| time.0)
 }
 
+fn is_past(moment: Timestamp, now: Timestamp) -> bool {
+    moment.plus(SLACK) <= now
+}
+
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = pod["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind)
@@ -252,6 +299,13 @@ fn is_pulling(pod: &Value) -> bool {
         )
     };
     is_true(pod, "PodReadyToStartContainers") && statuses(pod, "containerStatuses").any(creating)
+}
+
+/// Since when a Pod is not ready although its containers run.
+fn unready(pod: &Value) -> Option<Timestamp> {
+    let runs = pod["status"]["phase"] == "Running" && ended_ones(pod).next().is_none();
+    let ready = condition(pod, "Ready").filter(|ready| runs && ready["status"] != "True")?;
+    moment(&ready["lastTransitionTime"])
 }
 
 fn held_up(pod: &Value) -> Option<String> {

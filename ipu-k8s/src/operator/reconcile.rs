@@ -205,6 +205,9 @@ impl Operator {
             }
             // A failure of a moment ago is judged when the moment is over.
             let mut latest = seen.ends.settled.map_or(Wake::WhenTold, Wake::After);
+            // Nobody tells that nothing has happened.
+            let says = seen.pods.iter().filter_map(|pod| pod.says_in(seen.now));
+            latest = says.fold(latest, |latest, pause| latest.or_earlier(Wake::After(pause)));
             match self.record(&blueprint, &object, &status, &plan, &seen).await {
                 Ok(Written::Now(written)) => object = written,
                 Ok(Written::Before) => {}

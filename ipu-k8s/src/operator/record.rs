@@ -151,7 +151,7 @@ fn report(
     if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
         after.phase_seconds = Some(phase_seconds(seen));
     }
-    if let Some(held_up) = held_up(&plan.status.phase, &seen.pods) {
+    if let Some(held_up) = held_up(plan.status.phase, seen) {
         after.last_message = format!("{}; {held_up}", after.last_message);
     }
     after
@@ -417,18 +417,21 @@ fn phase_seconds(seen: &Seen) -> PhaseSeconds {
     )
 }
 
-/// What Kubernetes says of the first of the job's processes that does not start.
-fn held_up(phase: &JobPhase, pods: &[KubePod]) -> Option<String> {
-    if !matches!(
-        phase,
-        JobPhase::Pending | JobPhase::Restarting | JobPhase::Running
-    ) {
-        return None;
-    }
-    let (name, why) = pods
-        .iter()
-        .find_map(|pod| Some((&pod.name, pod.held_up.as_ref()?)))?;
-    Some(format!("{name}: {why}"))
+/// What is to be said of the first of the job's processes that does not go, does not start, or is not ready.
+fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
+    let (starts, runs) = match phase {
+        phase if phase.is_finished() => return None,
+        JobPhase::Pending | JobPhase::Restarting => (true, false),
+        JobPhase::Running => (true, true),
+        _ => (false, false),
+    };
+    let said = |why: &dyn Fn(&KubePod) -> Option<String>| {
+        let mut pods = seen.pods.iter();
+        pods.find_map(|pod| Some(format!("{}: {}", pod.name, why(pod)?)))
+    };
+    said(&|pod| pod.overdue(seen.now))
+        .or_else(|| said(&|pod| pod.held_up.clone().filter(|_| starts)))
+        .or_else(|| said(&|pod| pod.not_ready(seen.now).filter(|_| runs)))
 }
 
 /// What the users of the job are told, if it is another phase than before, or waits for another reason.

@@ -2,7 +2,7 @@
 //! objects and their number, on a cluster of [`Extent::Controllers`](crate::Extent::Controllers).
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -66,7 +66,11 @@ impl Default for FakeOptions {
 #[derive(Debug)]
 pub struct FakeNodes {
     tasks: Vec<JoinHandle<()>>,
+    silent: Silent,
 }
+
+/// The names of the nodes that nothing is heard of any more.
+type Silent = Arc<Mutex<HashSet<String>>>;
 
 impl Drop for FakeNodes {
     fn drop(&mut self) {
@@ -88,12 +92,23 @@ impl FakeNodes {
             register(&client, name, &options.labels).await?;
             renew(&client, name).await?;
         }
-        let heartbeats = tokio::spawn(beat(client.clone(), names));
-        let kubelets = tokio::spawn(play(client, options));
+        let silent = Silent::default();
+        let heartbeats = tokio::spawn(beat(client.clone(), names, Arc::clone(&silent)));
+        let kubelets = tokio::spawn(play(client, options, Arc::clone(&silent)));
         Ok(Self {
             tasks: vec![heartbeats, kubelets],
+            silent,
         })
     }
+
+    /// From now on nothing is heard of the node `name`: it sends no heartbeats, starts nothing, and hears of no deletion.
+    pub fn fall_silent(&self, name: &str) {
+        names_in(&self.silent).insert(name.to_owned());
+    }
+}
+
+fn names_in(silent: &Silent) -> MutexGuard<'_, HashSet<String>> {
+    silent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
@@ -190,10 +205,13 @@ async fn recover(client: &Client, name: &str) -> Result<(), kube::Error> {
         .map(drop)
 }
 
-async fn beat(client: Client, names: Vec<String>) {
+async fn beat(client: Client, names: Vec<String>, silent: Silent) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         for name in &names {
+            if names_in(&silent).contains(name) {
+                continue;
+            }
             // It is renewed again long before anybody misses it.
             let _ = renew(&client, name).await;
             let _ = recover(&client, name).await;
@@ -202,7 +220,7 @@ async fn beat(client: Client, names: Vec<String>) {
 }
 
 /// Watches what is bound to a node, and lets each Kubernetes Pod live.
-async fn play(client: Client, options: FakeOptions) {
+async fn play(client: Client, options: FakeOptions, silent: Silent) {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &pods());
     let bound = watcher::Config::default().fields("spec.nodeName!=");
     let mut told = std::pin::pin!(watcher::watcher(all, bound).default_backoff());
@@ -217,6 +235,10 @@ async fn play(client: Client, options: FakeOptions) {
             }
             Ok(Event::Init | Event::InitDone) | Err(_) => continue,
         };
+        let node = pod.data["spec"]["nodeName"].as_str().unwrap_or_default();
+        if names_in(&silent).contains(node) {
+            continue;
+        }
         let (Some(name), Some(namespace), Some(uid)) =
             (pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
         else {

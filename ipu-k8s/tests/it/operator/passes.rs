@@ -370,6 +370,54 @@ fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_
 }
 
 #[test]
+fn a_job_says_of_which_node_nothing_is_heard() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let now = setting.world.state().now;
+    let heard = |change: &dyn Fn(&mut Value)| {
+        setting.world.state().change_pod("a-worker-0", |pod| {
+            pod["spec"]["nodeName"] = "one".into();
+            change(pod);
+        });
+        while !setting.world.state().ears[0].waiting.is_empty() {
+            setting.world.state().tell();
+        }
+        // Words alone are not written at once.
+        setting.pass("a");
+        setting.world.state().now += 20_000;
+        setting.pass("a")["status"]["lastMessage"].clone()
+    };
+    // Its node is not heard from: Kubernetes calls it not ready, and tells it to go, which nobody there hears.
+    let message = heard(&|pod| {
+        pod["status"]["conditions"] =
+            json!([{"type": "Ready", "status": "False", "lastTransitionTime": time(now)}]);
+    });
+    let said = format!("a-worker-0: NotReady: since {} on node one", time(now));
+    assert!(
+        message.as_str().is_some_and(|message| message.ends_with(&said)),
+        "{message}"
+    );
+    let gone_by = setting.world.state().now + 60_000;
+    heard(&|pod| {
+        pod["metadata"]["deletionTimestamp"] = time(gone_by).into();
+        pod["metadata"]["deletionGracePeriodSeconds"] = 60.into();
+    });
+    let job = setting.world.state().jobs["a"].clone();
+    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+        panic!("nobody tells that nothing happens");
+    };
+    setting.world.state().now += u64::try_from(pause.as_millis()).unwrap();
+    assert!(setting.world.state().now >= gone_by);
+    let message = setting.pass("a")["status"]["lastMessage"].to_string();
+    let said = format!(
+        "a-worker-0: DeletionOverdue: it was to be gone by {}, and nothing says that it has ended on node one",
+        time(gone_by)
+    );
+    assert!(message.contains(&said), "{message}");
+}
+
+#[test]
 fn a_worker_that_is_taken_by_force_before_all_run_is_started_again_on_a_partition_that_was_reset() {
     let taken_when = |ready: bool, taken: fn(&Setting, &str)| {
         let setting = Setting::new();

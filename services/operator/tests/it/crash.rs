@@ -18,6 +18,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::served::define;
 use crate::support::{config, until};
 use processes::{Copy, Operator, Role};
 use users::Users;
@@ -77,15 +78,7 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
     let began = Instant::now();
     let mut random = Random::new(u64::from(seed));
     let jobs = variable("IPU_OPERATOR_CRASH_JOBS", JOBS);
-    let definition = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
-    );
-    cluster.kubectl(&["apply", "-f", definition]).unwrap();
-    until("IPUJobs are served", async || {
-        cluster.kubectl(&["get", "ipujobs"]).is_ok()
-    })
-    .await;
+    define(&cluster).await;
     let client = Client::try_from(config(&cluster).await).unwrap();
     let mut fake = FakeOptions::default();
     fake.labels.insert("pod".into(), "a".into());

@@ -6,6 +6,7 @@ mod certificates;
 mod crash;
 mod election;
 mod jobs;
+mod lost_node;
 mod metrics;
 mod planted;
 mod probes;

@@ -269,23 +269,24 @@ fn cells(line: &str) -> Vec<String> {
     cells.filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
 }
 
+/// Defines IPUJobs.
+pub(crate) async fn define(cluster: &Cluster) {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
+    );
+    cluster.kubectl(&["apply", "-f", file]).unwrap();
+    // Before it has any condition, kubectl cannot wait for one.
+    until("IPUJobs are served", async || {
+        cluster.kubectl(&["get", "ipujobs"]).is_ok()
+    })
+    .await;
+}
+
 /// The resource as it is shipped, once for all tests of the cluster.
 async fn install(cluster: &Cluster) {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    INSTALLED
-        .get_or_init(async || {
-            let file = concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
-            );
-            cluster.kubectl(&["apply", "-f", file]).unwrap();
-            // Before it has any condition, kubectl cannot wait for one.
-            until("IPUJobs are served", async || {
-                cluster.kubectl(&["get", "ipujobs"]).is_ok()
-            })
-            .await;
-        })
-        .await;
+    INSTALLED.get_or_init(|| define(cluster)).await;
 }
 
 /// A job without a launcher, of one instance with one IPU and one worker, which runs a script.
