@@ -73,12 +73,21 @@ async fn a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_wh
 
     let by_force = ["delete", "pod", "serving-worker-0", "--grace-period=0", "--force"];
     cluster.kubectl(&by_force).unwrap();
-    until("it runs again, on a partition that was reset", async || {
-        let status = status();
-        status["phase"] == "Running" && status["instances"][0]["attempt"] == 1
-    })
-    .await;
-    assert_ne!(seen("pod", "serving-worker-0")["spec"]["nodeName"], node);
+    let runs_again = async |attempt: u32| {
+        until("it runs again, on a partition that was reset", async || {
+            let status = status();
+            status["phase"] == "Running" && status["instances"][0]["attempt"] == attempt
+        })
+        .await;
+        seen("pod", "serving-worker-0")["spec"]["nodeName"].clone()
+    };
+    let next = runs_again(1).await;
+    assert_ne!(next, node);
+
+    let next = next.as_str().unwrap();
+    cluster.kubectl(&["drain", next, "--timeout=60s"]).unwrap();
+    let last = runs_again(2).await;
+    assert!(last != node && last != next, "{last}");
     assert_eq!(status()["restartCount"], 0);
     assert!(!says("serving-worker-0"), "{}", status());
     operator.shutdown().await;
