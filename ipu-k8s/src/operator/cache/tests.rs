@@ -1,0 +1,148 @@
+use ipu_core::InstanceStatus;
+use serde_json::json;
+
+use super::*;
+use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, WORKER};
+
+#[test]
+fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
+    let pod = |version: u32, node: &str, status: &Value| {
+        json!({
+            "metadata": {
+                "name": "a-worker-0", "namespace": "n", "uid": "p", "resourceVersion": version.to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+            },
+            "spec": {"nodeName": node},
+            "status": status,
+        })
+    };
+    let begun = json!({"phase": "Pending"});
+    let conditions =
+        json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
+    let ready = json!({"phase": "Running", "conditions": conditions});
+    let told = Some("u".to_owned());
+    let cache = Cache::new();
+    assert_eq!(cache.heard(&pod(1, "", &begun)), told);
+    // What was made here is heard of a second time.
+    assert_eq!(cache.heard(&pod(1, "", &begun)), None);
+    assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
+    assert_eq!(cache.pods("u")[0].node.as_deref(), Some("one"));
+    assert_eq!(cache.heard(&pod(3, "one", &ready)), told);
+    // An old one.
+    assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
+    assert_eq!(cache.gone(&pod(4, "one", &ready)), told);
+    assert!(cache.pods("u").is_empty());
+}
+
+/// The partition of instance 0 of job `a`.
+fn partition(state: &str, attempt: u32, since: u64) -> PartitionDocument {
+    serde_json::from_value(json!({
+        "id": "p-a-0", "state": state, "instance": 0, "attempt": attempt, "since": since,
+        "owner": {"kind": "IPUJob", "namespace": "n", "name": "a", "uid": "u"},
+        "size": 1, "gcds": 1, "replicas": 1, "reconfigurable": false, "controller": null, "ipus": [], "heldSince": null,
+        "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null,
+        "errors": [], "env": {},
+    }))
+    .expect("a partition")
+}
+
+#[test]
+fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() {
+    let cache = Cache::new();
+    let (intent, active) = (partition("intent", 0, 1), partition("active", 0, 2));
+    assert!(cache.is_news("u", &intent));
+    assert!(cache.is_news("u", &active));
+    let asking = cache.asks("u", 0);
+    assert!(!cache.is_news("u", &intent));
+    assert!(cache.is_news("u", &partition("failed", 0, 2)));
+    assert!(cache.is_news("other", &intent));
+    cache.saw("u", 0, Some(&active));
+    drop(asking);
+    assert!(!cache.is_news("u", &active));
+    assert!(cache.is_news("u", &intent));
+    assert!(cache.is_news("u", &partition("active", 0, 3)), "made anew");
+    assert!(
+        cache.is_news("u", &partition("active", 1, 2)),
+        "for another attempt"
+    );
+    assert!(cache.is_news("u", &partition("releasing", 0, 3)));
+    cache.saw("u", 0, None);
+    assert!(cache.is_news("u", &active));
+}
+
+#[test]
+fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
+    let pod = |name: &str, version: u32| {
+        json!({"metadata": {
+            "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+        }})
+    };
+    let cache = Cache::new();
+    for (name, version) in [("a", 1), ("b", 2), ("c", 3)] {
+        let _ = cache.heard(&pod(name, version));
+    }
+    cache.begin();
+    cache.list(&pod("b", 2));
+    assert_eq!(cache.end(), ["u"]);
+    // That `a` is gone is certain; `c` may be gone too, or be younger than the list.
+    let names: Vec<String> = cache.pods("u").into_iter().map(|pod| pod.name).collect();
+    assert_eq!(names, ["b", "c"]);
+    let doubts = cache.to_be_asked("u");
+    assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c"]);
+    // While the answer is on its way, there is doubt once more: it was given of an earlier time.
+    cache.unsure("u", "c");
+    cache.unsure("u", "d");
+    cache.asked("u", &doubts);
+    let doubts = cache.to_be_asked("u");
+    assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c", "d"]);
+    cache.asked("u", &doubts);
+    assert!(cache.to_be_asked("u").is_empty());
+}
+
+#[test]
+fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
+    let pod = |worker: u32, version: u32, phase: &str| {
+        json!({
+            "metadata": {
+                "name": format!("a-worker-{worker}"), "namespace": "n", "uid": format!("p{worker}"),
+                "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: worker.to_string(), ATTEMPT: "0"},
+            },
+            "status": {"phase": phase},
+        })
+    };
+    let cache = Cache::new();
+    let taken = |status: &JobStatus| -> Vec<u32> {
+        let taken = cache.taken("u", status).into_iter();
+        taken.map(|(_, worker)| worker.index).collect()
+    };
+    let status = JobStatus::default();
+    for worker in 0..6 {
+        let _ = cache.heard(&pod(worker, worker + 1, "Pending"));
+    }
+    // By force, told to stop here, and ended as the kubelet told at last.
+    let _ = cache.gone(&pod(0, 10, "Pending"));
+    cache.will_be_stopped("u", "a-worker-1", "p1");
+    let _ = cache.heard(&pod(1, 11, "Running"));
+    let _ = cache.gone(&pod(1, 12, "Running"));
+    let _ = cache.gone(&pod(2, 13, "Succeeded"));
+    assert_eq!(taken(&status), [0]);
+    // While the watch was broken: one that is not listed, one that is, and one that was told to stop and goes later.
+    cache.will_be_stopped("u", "a-worker-5", "p5");
+    cache.begin();
+    cache.list(&pod(4, 20, "Pending"));
+    cache.list(&pod(5, 21, "Pending"));
+    let _ = cache.end();
+    let _ = cache.gone(&pod(5, 22, "Pending"));
+    assert_eq!(taken(&status), [0, 3]);
+    cache.absent("u", "a-worker-4", "p4");
+    assert_eq!(taken(&status), [0, 3, 4]);
+    let mut next = JobStatus::default();
+    next.instances.push(InstanceStatus::new(0));
+    assert_eq!(taken(&next), [0, 3, 4]);
+    next.instances[0].attempt = 1;
+    assert_eq!(taken(&next), [0_u32; 0]);
+}
