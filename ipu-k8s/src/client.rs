@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 
+/// Asks for an answer without the content.
+#[cfg(any(feature = "operator", feature = "store"))]
+pub(crate) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
 /// A client that never repeats a call: whoever calls knows whether that is safe, and how long it may take.
 pub(crate) fn connect(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;

@@ -40,7 +40,7 @@ use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::{Failure, bounded, connect};
+use crate::client::{Failure, METADATA_ONLY, bounded, connect};
 use content::{Content, Full, Unreadable, annotation};
 use pace::Pace;
 use revision::{At, LAYOUT, WRITE, Words};
@@ -62,9 +62,6 @@ const LAYOUT_VERSION: u32 = 1;
 
 /// How often the ConfigMap may vanish or appear between two steps of one call.
 const TRIES: u32 = 5;
-
-/// Asks for an answer without the content.
-const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Where the ledger is, and how the API server is called.
 #[derive(Clone, Debug)]

@@ -4,15 +4,18 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::HeaderValue;
+use http::header::ACCEPT;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, LogParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::request::{Error, Request};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Config};
+use kube::{Client, Config, Resource as _};
 use serde_json::{Value, json};
 
 use super::port::{ApiServer, JobEvent, PortError, Severity};
-use crate::client::{Failure, bounded, connect};
+use crate::client::{Failure, METADATA_ONLY, bounded, connect};
 use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
 
@@ -70,6 +73,23 @@ impl KubeApi {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
+    /// Sends an object, and answers its metadata as they are then: the rest is known, and to make text of it, and read that, is most of
+    /// an answer.
+    async fn send(&self, request: Result<http::Request<Vec<u8>>, Error>) -> Result<Value, PortError> {
+        let mut request = request.map_err(|error| bad(&error.to_string()))?;
+        let metadata_only = HeaderValue::from_static(METADATA_ONLY);
+        request.headers_mut().insert(ACCEPT, metadata_only);
+        let mut answer: Value = call(self.client.request(request)).await?;
+        Ok(answer["metadata"].take())
+    }
+
+    /// Creates an object that is not there yet; its metadata.
+    async fn create(&self, resource: &ApiResource, object: &Value) -> Result<Value, PortError> {
+        let url = DynamicObject::url_path(resource, object["metadata"]["namespace"].as_str());
+        let request = Request::new(url).create(&by_us(), object.to_string().into_bytes());
+        self.send(request).await
+    }
+
     /// What `params` say of a log.
     async fn log(
         &self,
@@ -121,10 +141,6 @@ fn bad(message: &str) -> PortError {
         code: "BadObject".to_owned(),
         message: message.to_owned(),
     }
-}
-
-fn typed(object: &Value) -> Result<DynamicObject, PortError> {
-    serde_json::from_value(object.clone()).map_err(|error| bad(&error.to_string()))
 }
 
 fn untyped(object: &DynamicObject) -> Value {
@@ -185,10 +201,9 @@ impl ApiServer for KubeApi {
     }
 
     async fn create_pod(&self, pod: &Value) -> Result<Value, PortError> {
-        let object = typed(pod)?;
-        let namespace = object.metadata.namespace.clone().unwrap_or_default();
-        let api = self.api(&namespace, &pods());
-        Ok(untyped(&call(api.create(&by_us(), &object)).await?))
+        let mut created = pod.clone();
+        created["metadata"] = self.create(&pods(), pod).await?;
+        Ok(created)
     }
 
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError> {
@@ -235,12 +250,10 @@ impl ApiServer for KubeApi {
 
     async fn apply(&self, object: &Value) -> Result<(), PortError> {
         let resource = resource_of(object)?;
-        let typed = typed(object)?;
-        let name = typed.metadata.name.clone().unwrap_or_default();
-        let api = self.api(&typed.metadata.namespace.clone().unwrap_or_default(), &resource);
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         // Mostly it is not there yet. What there is may be of an earlier job of the name, which Kubernetes has not removed yet:
         // a merge patch replaces its owners, where to apply would add one.
-        match call(api.create(&by_us(), &typed)).await {
+        match self.create(&resource, object).await {
             Err(PortError::Conflict(_)) => {}
             done => return done.map(drop),
         }
@@ -248,7 +261,8 @@ impl ApiServer for KubeApi {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        call(api.patch(&name, &params, &Patch::Merge(object)))
+        let api = self.api(text("namespace"), &resource);
+        call(api.patch(text("name"), &params, &Patch::Merge(object)))
             .await
             .map(drop)
     }
@@ -267,7 +281,7 @@ impl ApiServer for KubeApi {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
         // All but the status and the version is taken from what is stored. A patch costs the API server more: it makes text of
         // what is stored, changes that, and reads it again.
-        let object = typed(&json!({
+        let object = json!({
             "apiVersion": job["apiVersion"],
             "kind": job["kind"],
             "metadata": {
@@ -276,10 +290,14 @@ impl ApiServer for KubeApi {
                 "resourceVersion": text("resourceVersion"),
             },
             "status": status,
-        }))?;
-        let api = self.api(text("namespace"), &jobs());
-        let job = call(api.replace_status(text("name"), &by_us(), &object)).await?;
-        Ok(untyped(&job))
+        });
+        let request = Request::new(DynamicObject::url_path(&jobs(), Some(text("namespace"))));
+        let object = object.to_string().into_bytes();
+        let request = request.replace_subresource("status", text("name"), &by_us(), object);
+        let mut written = job.clone();
+        written["metadata"] = self.send(request).await?;
+        written["status"] = status.clone();
+        Ok(written)
     }
 
     async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
