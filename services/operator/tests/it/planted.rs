@@ -47,6 +47,11 @@ async fn the_first_failure_names_the_worker_and_the_cause_that_were_planted() {
         println!("{}", row(&plant, &status["firstFailure"], named));
         if !named {
             println!("{status}\n{}", served.kubectl(&["get", "pods", "-o", "yaml"]));
+            // All that it said, and not only what was kept of it.
+            let named = status["firstFailure"]["name"].as_str().unwrap_or_default();
+            if !served.pod(named).await.is_null() {
+                println!("{}", served.kubectl(&["logs", named, "--all-containers"]));
+            }
         }
         served.delete(&plant.name);
     }
