@@ -122,9 +122,15 @@ impl Cache {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
-        // What it was at last tells how it ended.
-        known.put(pod.clone());
-        known.remove(&pod.job, &pod.name, &pod.uid);
+        let pods = known.pods.get(&pod.job);
+        if pods
+            .and_then(|pods| pods.get(&pod.name))
+            .is_some_and(|known| known.uid == pod.uid)
+        {
+            // What it was at last tells how it ended.
+            known.put(pod.clone());
+            known.remove(&pod.job, &pod.name, &pod.uid);
+        }
         Some(pod.job)
     }
 
@@ -195,7 +201,7 @@ impl Cache {
     }
 
     /// It is about to be told to stop.
-    pub fn will_be_stopped(&self, job: &str, name: &str, uid: &str) {
+    pub(super) fn will_be_stopped(&self, job: &str, name: &str, uid: &str) {
         let mut known = self.lock();
         let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
         if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
@@ -203,16 +209,16 @@ impl Cache {
         }
     }
 
-    /// The workers of the job that others took away, with their instances, since the attempts that `status` records began.
-    #[must_use]
-    pub fn taken(&self, job: &str, status: &JobStatus) -> Vec<(u32, GoneWorker)> {
+    /// The workers of the job's first `instances` instances that others took away, with their instances, since the attempts that
+    /// `status` records began. The others are forgotten: their partitions go back.
+    pub(super) fn taken(&self, job: &str, instances: u32, status: &JobStatus) -> Vec<(u32, GoneWorker)> {
         let mut known = self.lock();
         let Some(taken) = known.taken.get_mut(job) else {
             return Vec::new();
         };
         taken.retain(|(instance, worker)| {
             let memory = status.instances.iter().find(|memory| memory.index == *instance);
-            memory.is_none_or(|memory| memory.attempt <= worker.attempt)
+            *instance < instances && memory.is_none_or(|memory| memory.attempt <= worker.attempt)
         });
         taken.iter().copied().collect()
     }

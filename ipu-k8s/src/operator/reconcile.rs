@@ -263,7 +263,7 @@ impl Operator {
         self.cache.asked(uid, &doubts);
         let mut seen = Seen {
             pods,
-            taken: self.cache.taken(uid, &remembered),
+            taken: self.cache.taken(uid, spec.instances(), &remembered),
             partitions: BTreeMap::new(),
             submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
             deleted: if object["metadata"]["deletionTimestamp"].is_null() {

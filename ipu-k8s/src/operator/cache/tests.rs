@@ -116,7 +116,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     };
     let cache = Cache::new();
     let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.taken("u", status).into_iter();
+        let taken = cache.taken("u", 1, status).into_iter();
         taken.map(|(_, worker)| worker.index).collect()
     };
     let status = JobStatus::default();
@@ -140,9 +140,19 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     assert_eq!(taken(&status), [0, 3]);
     cache.absent("u", "a-worker-4", "p4");
     assert_eq!(taken(&status), [0, 3, 4]);
+    // Who was told to stop here and is gone already is no loss, although the watch tells later.
+    let _ = cache.heard(&pod(6, 30, "Pending"));
+    cache.will_be_stopped("u", "a-worker-6", "p6");
+    cache.absent("u", "a-worker-6", "p6");
+    let _ = cache.gone(&pod(6, 31, "Pending"));
+    assert_eq!(taken(&status), [0, 3, 4]);
     let mut next = JobStatus::default();
     next.instances.push(InstanceStatus::new(0));
     assert_eq!(taken(&next), [0, 3, 4]);
     next.instances[0].attempt = 1;
     assert_eq!(taken(&next), [0_u32; 0]);
+
+    let _ = cache.heard(&pod(7, 40, "Pending"));
+    let _ = cache.gone(&pod(7, 41, "Pending"));
+    assert_eq!(cache.taken("u", 0, &status), [], "it has that instance no more");
 }
