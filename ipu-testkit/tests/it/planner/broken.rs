@@ -55,7 +55,7 @@ pub(super) const BROKEN: [Broken; 32] = [
     broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended|what is remembered of instance"),
     broken("orphan", "processes of another attempt are left alone", keeps_orphans, "that is not to stay is left alone"),
     broken("orphan", "the others of a failed instance go on", keeps_stragglers, "is not to stay is left alone"),
-    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed"),
+    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt goes on"),
     broken("reset", "a partition in error is not reset", asks_instead_of_reset, "is not what the state of the partition"),
     broken("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
     broken("restart", "beyond the limit", restarts_for_ever, "its restarts are more than allowed"),
