@@ -1,3 +1,5 @@
+//! The cache, as those who use it see it.
+
 use ipu_core::InstanceStatus;
 use serde_json::json;
 
