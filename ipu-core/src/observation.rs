@@ -82,8 +82,9 @@ pub struct InstanceFacts {
     /// Its workers that exist, in order of their index.
     #[serde(default)]
     pub workers: Vec<ProcessFacts>,
-    /// Workers that others took away, in any order: whoever observes knew them, told none of them to stop, and does not know how
-    /// they ended. One that is gone after all workers of its attempt ran need not be here: the record tells.
+    /// Workers that are not there and may have been, in any order: whoever observes knew them, told none of them to stop, and does not
+    /// know how they ended; or cannot know whether they were there before he looked, because the partition was ready for them by
+    /// then. One that is gone after all workers of its attempt ran need not be here: the record tells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<GoneWorker>,
 }
@@ -102,7 +103,8 @@ impl InstanceFacts {
     }
 }
 
-/// A worker that was taken away, by force perhaps: it may have run, and it may run still where nobody can look.
+/// A worker that is not there and may have been: somebody took it away, by force perhaps. It may have run, and it may run still where
+/// nobody can look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GoneWorker {

@@ -49,6 +49,23 @@ impl Failure {
     }
 }
 
+#[cfg(feature = "operator")]
+impl Failure {
+    /// Whether nobody was there to be called, so that nothing was asked.
+    pub(crate) fn never_left(&self) -> bool {
+        let Self::Call(error) = self else { return false };
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
+        while let Some(error) = cause {
+            let io = error.downcast_ref::<std::io::Error>();
+            if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,6 +11,7 @@ mod apply;
 mod cache;
 mod ends;
 mod kubernetes;
+mod look;
 mod mpirun;
 mod observe;
 mod pods;

@@ -168,7 +168,7 @@ impl<'a> Pass<'a> {
         Reason::new(
             "WorkerGone",
             format!(
-                "worker {worker} of instance {index} was taken away, and may have run: the instance begins anew on a partition that is reset"
+                "worker {worker} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"
             ),
         )
         .with("instance", index)

@@ -13,7 +13,7 @@
 //! | in error for a | give it back, ask for another after a pause | the attempt fails | begin anew |
 //! | being given back | wait | the attempt fails | begin anew |
 //!
-//! A worker is gone if nothing tells how it ended, and all workers of the attempt ran or it is known to have been there: somebody took
+//! A worker is gone if nothing tells how it ended, and all workers of the attempt ran or it may have been there: somebody took
 //! it away, by force perhaps, while it may still run where nobody can look. Another one is not started beside it: the attempt is closed, its other
 //! workers are stopped, and all begin anew on a partition that is reset. Nobody failed, so that counts as no restart.
 //!

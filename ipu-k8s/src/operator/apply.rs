@@ -1,6 +1,6 @@
 //! Effects, one by one: each carries every choice, so that nothing is decided here.
 
-use ipu_core::{Effect, PartitionId, PartitionSpec};
+use ipu_core::{Effect, GoneWorker, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
@@ -79,8 +79,12 @@ impl Operator {
             } => {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint).await?;
-                self.start(blueprint, &blueprint.worker(*instance, *worker, *attempt, &place))
-                    .await
+                let pod = blueprint.worker(*instance, *worker, *attempt, &place);
+                let worker = GoneWorker {
+                    index: *worker,
+                    attempt: *attempt,
+                };
+                self.start(blueprint, &pod, Some((*instance, worker))).await
             }
             Effect::StartLauncher {
                 instance,
@@ -89,8 +93,8 @@ impl Operator {
             } => {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint).await?;
-                self.start(blueprint, &blueprint.launcher(*instance, *attempt, &place))
-                    .await
+                let pod = blueprint.launcher(*instance, *attempt, &place);
+                self.start(blueprint, &pod, None).await
             }
             Effect::StopWorker {
                 instance,
@@ -167,7 +171,13 @@ impl Operator {
         Ok(())
     }
 
-    async fn start(&self, blueprint: &Blueprint<'_>, pod: &Value) -> Result<Step, PortError> {
+    /// Creates a Kubernetes Pod: of this worker, with its instance, or of a launcher.
+    async fn start(
+        &self,
+        blueprint: &Blueprint<'_>,
+        pod: &Value,
+        worker: Option<(u32, GoneWorker)>,
+    ) -> Result<Step, PortError> {
         match self.api.create_pod(pod).await {
             Ok(created) => {
                 self.cache.answered(&created);
@@ -200,11 +210,13 @@ impl Operator {
                     Step::Still
                 })
             }
-            Err(error) => {
+            // It may be there all the same.
+            Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unsure(blueprint.spec.key().uid.as_str(), name);
+                self.cache.unsure(blueprint.spec.key().uid.as_str(), name, worker);
                 Err(error)
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -214,7 +226,15 @@ impl Operator {
         which: impl Fn(&super::pods::KubePod) -> bool,
     ) -> Result<Step, PortError> {
         let mut step = Step::Still;
-        for pod in seen.pods.iter().filter(|pod| which(pod) && !pod.leaving) {
+        for pod in seen.pods.iter().filter(|pod| which(pod)) {
+            if pod.gone {
+                self.cache.absent(&pod.job, &pod.name, &pod.uid);
+                step = Step::Moved;
+                continue;
+            }
+            if pod.leaving {
+                continue;
+            }
             self.cache.will_be_stopped(&pod.job, &pod.name, &pod.uid);
             match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
                 Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),

@@ -33,9 +33,8 @@ struct Known {
     asking: BTreeSet<(String, u32)>,
     /// The version of a job, by its uid, that was written here and leaves nothing to be done.
     settled: HashMap<String, u64>,
-    /// The names of Kubernetes Pods of which it is not known whether they are there, by the uid of their job, and the number of
-    /// the doubt.
-    unsure: HashMap<String, BTreeMap<String, u64>>,
+    /// The names of Kubernetes Pods of which it is not known whether they are there, by the uid of their job.
+    unsure: HashMap<String, BTreeMap<String, Doubt>>,
     /// How many doubts there were.
     doubts: u64,
     /// Whether the proxy's events are being heard.
@@ -48,8 +47,19 @@ struct Known {
     applied: HashMap<String, u64>,
     /// The workers that others took away, with their instances, by the uid of their job.
     taken: HashMap<String, BTreeSet<(u32, GoneWorker)>>,
+    /// The attempts of instances, by the uid of their job, that had started nothing yet when they were first seen here, or all of
+    /// whose workers were found.
+    witnessed: HashMap<String, BTreeMap<u32, u32>>,
     /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
     ended: HashMap<String, BTreeMap<String, Timestamp>>,
+}
+
+/// That it is not known whether a Kubernetes Pod is there.
+#[derive(Debug)]
+struct Doubt {
+    number: u64,
+    /// The worker that it would be, with its instance, if its creation was not answered.
+    created: Option<(u32, GoneWorker)>,
 }
 
 /// What tells one active partition of an instance from another.
@@ -161,17 +171,27 @@ impl Cache {
         let mut listed: HashMap<String, KubePod> =
             listed.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         for (job, pods) in &mut known.pods {
-            pods.retain(|_, pod| {
-                match listed.get_mut(&pod.uid) {
-                    Some(listed) => listed.follows(pod),
-                    None if pod.version > newest => {}
-                    None => take(&mut known.taken, pod),
+            let is_known = known.written.contains_key(job) || known.holds.contains_key(job);
+            pods.retain(|_, pod| match listed.get_mut(&pod.uid) {
+                Some(listed) => {
+                    listed.follows(pod);
+                    pod.version > newest
                 }
-                pod.version > newest
+                None if pod.gone || pod.version > newest => true,
+                None if is_known && pod.leaves_an_end() => pod.go(),
+                None => {
+                    take(&mut known.taken, pod);
+                    false
+                }
             });
-            if !pods.is_empty() {
+            let unsure = pods.values().filter(|pod| !pod.gone);
+            for name in unsure.map(|pod| pod.name.clone()) {
                 let names = known.unsure.entry(job.clone()).or_default();
-                names.extend(pods.keys().map(|name| (name.clone(), known.doubts)));
+                let doubt = names.entry(name).or_insert(Doubt {
+                    number: 0,
+                    created: None,
+                });
+                doubt.number = known.doubts;
             }
         }
         jobs.extend(listed.values().map(|pod| pod.job.clone()));
@@ -195,9 +215,9 @@ impl Cache {
         pod.version > known.heard && known.put(pod)
     }
 
-    /// The API server has none of this name and uid any more.
-    pub fn absent(&self, job: &str, name: &str, uid: &str) {
-        self.lock().remove(job, name, uid);
+    /// The API server has none of this name and uid any more; whether its end is remembered.
+    pub fn absent(&self, job: &str, name: &str, uid: &str) -> bool {
+        self.lock().remove(job, name, uid)
     }
 
     /// It is about to be told to stop.
@@ -232,12 +252,15 @@ impl Cache {
         }
     }
 
-    /// There was no answer to the creation of the Kubernetes Pod of this name: before anybody believes that there is none, the
-    /// API server is asked.
-    pub fn unsure(&self, job: &str, name: &str) {
+    /// There was no answer to the creation of the Kubernetes Pod of this name, which is this worker of its instance, unless it is a
+    /// launcher: before anybody believes that there is none, the API server is asked.
+    pub fn unsure(&self, job: &str, name: &str, worker: Option<(u32, GoneWorker)>) {
         let mut known = self.lock();
         known.doubts += 1;
-        let doubt = known.doubts;
+        let doubt = Doubt {
+            number: known.doubts,
+            created: worker,
+        };
         let names = known.unsure.entry(job.to_owned()).or_default();
         names.insert(name.to_owned(), doubt);
     }
@@ -245,18 +268,54 @@ impl Cache {
     /// The names that the API server is to be asked about, each with the number of the doubt.
     #[must_use]
     pub fn to_be_asked(&self, job: &str) -> BTreeMap<String, u64> {
-        self.lock().unsure.get(job).cloned().unwrap_or_default()
+        let known = self.lock();
+        let names = known.unsure.get(job).into_iter().flatten();
+        names.map(|(name, doubt)| (name.clone(), doubt.number)).collect()
     }
 
-    /// It was asked about these since the doubts of these numbers. What was doubted again meanwhile is still to be asked about.
-    pub fn asked(&self, job: &str, doubts: &BTreeMap<String, u64>) {
+    /// It was asked about these since the doubts of these numbers, and some are `there`. What was doubted again meanwhile is still to be
+    /// asked about. A worker that may have been created and is not there may have been taken away.
+    pub fn asked(&self, job: &str, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
         let mut known = self.lock();
-        if let Some(names) = known.unsure.get_mut(job) {
-            names.retain(|name, doubt| doubts.get(name) != Some(doubt));
-            if names.is_empty() {
-                known.unsure.remove(job);
+        let known = &mut *known;
+        let Some(names) = known.unsure.get_mut(job) else {
+            return;
+        };
+        let mut lost = Vec::new();
+        names.retain(|name, doubt| {
+            let solved = doubts.get(name) == Some(&doubt.number);
+            if solved && !there.contains(name.as_str()) {
+                lost.extend(doubt.created);
             }
+            !solved
+        });
+        if names.is_empty() {
+            known.unsure.remove(job);
         }
+        if !lost.is_empty() {
+            known.taken.entry(job.to_owned()).or_default().extend(lost);
+        }
+    }
+
+    /// A worker of this instance may have been there, and is not.
+    pub(super) fn take(&self, job: &str, instance: u32, worker: GoneWorker) {
+        let mut known = self.lock();
+        let taken = known.taken.entry(job.to_owned()).or_default();
+        taken.insert((instance, worker));
+    }
+
+    /// Whether it is known of this attempt of an instance what of it was started.
+    pub(super) fn is_witnessed(&self, job: &str, instance: u32, attempt: u32) -> bool {
+        let known = self.lock();
+        let attempts = known.witnessed.get(job);
+        attempts.and_then(|attempts| attempts.get(&instance)) == Some(&attempt)
+    }
+
+    /// It is, from here on.
+    pub(super) fn witness(&self, job: &str, instance: u32, attempt: u32) {
+        let mut known = self.lock();
+        let attempts = known.witnessed.entry(job.to_owned()).or_default();
+        attempts.insert(instance, attempt);
     }
 
     /// The proxy tells that an instance of the job has something in the ledger.
@@ -434,6 +493,13 @@ impl Cache {
         known.unsure.remove(job);
         known.ended.remove(job);
         known.taken.remove(job);
+        known.witnessed.remove(job);
+        if let Some(pods) = known.pods.get_mut(job) {
+            pods.retain(|_, pod| !pod.gone);
+            if pods.is_empty() {
+                known.pods.remove(job);
+            }
+        }
     }
 }
 
@@ -461,20 +527,24 @@ impl Known {
         new
     }
 
-    fn remove(&mut self, job: &str, name: &str, uid: &str) {
+    /// Whether its end is remembered.
+    fn remove(&mut self, job: &str, name: &str, uid: &str) -> bool {
+        let is_known = self.written.contains_key(job) || self.holds.contains_key(job);
         let Some(pods) = self.pods.get_mut(job) else {
-            return;
+            return false;
         };
-        if let Some(pod) = pods.remove(name) {
-            if pod.uid == uid {
-                take(&mut self.taken, &pod);
-            } else {
-                pods.insert(pod.name.clone(), pod);
-            }
+        let Some(pod) = pods.get_mut(name).filter(|pod| pod.uid == uid) else {
+            return false;
+        };
+        if is_known && pod.leaves_an_end() {
+            return pod.go();
         }
+        take(&mut self.taken, pod);
+        pods.remove(name);
         if pods.is_empty() {
             self.pods.remove(job);
         }
+        false
     }
 }
 

@@ -181,8 +181,10 @@ fn port_error(failure: &Failure) -> PortError {
                 },
                 message,
             },
+            429 => PortError::NotDone(message),
             _ => PortError::Unavailable(message),
         },
+        None if failure.never_left() => PortError::NotDone(message),
         None => PortError::Unavailable(message),
     }
 }

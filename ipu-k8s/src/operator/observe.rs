@@ -90,11 +90,15 @@ impl Seen {
         }
         let mut doubled: Vec<InstanceFacts> = Vec::new();
         for pod in &self.pods {
+            let cut_short = self.cut_short(pod, &status);
+            if pod.gone && cut_short == Some(ProcessPhase::Stopping) {
+                continue;
+            }
             let instance = facts
                 .entry(pod.instance)
                 .or_insert_with(|| InstanceFacts::nothing(pod.instance));
             let mut process = pod.facts(self.now);
-            if let Some(phase) = self.cut_short(pod, &status) {
+            if let Some(phase) = cut_short {
                 process.phase = phase;
             } else if self.ends.early.contains(&pod.name) {
                 process.phase = pod.before();

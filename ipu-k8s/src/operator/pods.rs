@@ -41,6 +41,8 @@ pub struct KubePod {
     pub scheduled: Option<Timestamp>,
     /// Whether its deletion was asked for: to ask again changes nothing.
     pub leaving: bool,
+    /// Whether it is not there any more: kept because its end is still to be judged.
+    pub(super) gone: bool,
     /// Why it does not run yet, in Kubernetes' words.
     pub held_up: Option<String>,
     /// By when it is to be gone, if its deletion was asked for.
@@ -96,6 +98,7 @@ impl KubePod {
             node: text(&pod["spec"]["nodeName"]).filter(|node| !node.is_empty()),
             scheduled: placed.and_then(|placed| moment(&placed["lastTransitionTime"])),
             leaving: !metadata["deletionTimestamp"].is_null(),
+            gone: false,
             held_up: held_up(pod),
             gone_by: moment(&metadata["deletionTimestamp"]),
             unready: unready(pod),
@@ -146,6 +149,17 @@ impl KubePod {
             index,
             attempt: self.attempt,
         })
+    }
+
+    /// Whether its end is to be known although it is gone: it was not told to stop here.
+    pub(super) const fn leaves_an_end(&self) -> bool {
+        !self.told && !self.gone && self.end().is_some()
+    }
+
+    /// Takes in that it is not there any more; whether its end is known.
+    pub(super) const fn go(&mut self) -> bool {
+        self.gone = true;
+        self.end().is_some()
     }
 
     /// What is known of `before`, the same one, and is not told of the object.

@@ -30,7 +30,10 @@ pub enum PortError {
         /// Why.
         message: String,
     },
-    /// There was no answer: it may have been done.
+    /// It did not get there, or was turned away before anything was done: once more, later.
+    #[error("{0}")]
+    NotDone(String),
+    /// There was no answer, or none that tells: it may have been done.
     #[error("{0}")]
     Unavailable(String),
 }

@@ -5,15 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{JobPhase, JobSpec, JobStatus, Limits, Plan, Timestamp, Violation, check_plan, plan};
-use ipu_proxy_client::{HoldState, PartitionDocument};
+use ipu_core::{JobPhase, Limits, Plan, Timestamp, Violation, check_plan, plan};
 use serde_json::{Value, json};
 
 use super::apply::Step;
 use super::cache::Cache;
-use super::ends::Ends;
-use super::observe::{Deleted, Seen, instances, missed};
-use super::pods::{KubePod, moment, version};
+use super::pods::version;
 use super::port::{ApiServer, Partitions, PortError};
 use super::record::{Leaves, Written};
 use crate::crd::{IpuJob, IpuJobStatus};
@@ -92,10 +89,15 @@ impl Operator {
         }
     }
 
+    /// What its clock says.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
     /// Whose turn the job with this uid is: the least first. Those that are on their way to running go before the others for as
     /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
     pub(super) fn place(&self, job: &str) -> (Rank, Timestamp) {
-        let now = (self.now)();
+        let now = self.now();
         match self.cache.goes_since(job) {
             Some(since) if now.since(since) < AHEAD => (Rank::OnItsWay, since),
             _ => (Rank::Other, now),
@@ -225,93 +227,14 @@ impl Operator {
         }
     }
 
-    /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
-    /// they are active: what changes later is told.
-    async fn look(
-        &self,
-        blueprint: &Blueprint<'_>,
-        object: &Value,
-        status: &IpuJobStatus,
-        mut answered: BTreeMap<u32, PartitionDocument>,
-    ) -> Result<Seen, PortError> {
-        let spec = blueprint.spec;
-        let key = spec.key();
-        let remembered: JobStatus = status.remembered();
-        let mut pods = self.cache.pods(key.uid.as_str());
-        let uid = key.uid.as_str();
-        let mut missed = missed(spec, &remembered, &pods);
-        let doubts = self.cache.to_be_asked(uid);
-        missed.extend(doubts.keys().cloned());
-        for name in &missed {
-            let found = self.api.pod(key.namespace.as_str(), name).await?;
-            let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
-            // What was known of this name and is not what is there is gone.
-            pods.retain(|pod| {
-                let stays = pod.name != *name || there.is_some_and(|uid| *uid == pod.uid);
-                if !stays {
-                    self.cache.absent(uid, name, &pod.uid);
-                }
-                stays
-            });
-            let Some(pod) = found else { continue };
-            self.cache.answered(&pod);
-            let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
-            if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
-                pods.push(found);
-            }
-        }
-        self.cache.asked(uid, &doubts);
-        let mut seen = Seen {
-            pods,
-            taken: self.cache.taken(uid, spec.instances(), &remembered),
-            partitions: BTreeMap::new(),
-            submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
-            deleted: if object["metadata"]["deletionTimestamp"].is_null() {
-                Deleted::No
-            } else {
-                Deleted::Yes
-            },
-            told: self.cache.is_told(),
-            now: (self.now)(),
-            ends: Ends::default(),
-        };
-        seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
-        // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, it finds out by asking.
-        let nothing = seen.pods.is_empty() && self.cache.held(key.uid.as_str()).is_empty();
-        if status.phase.is_none() && seen.deleted == Deleted::No && nothing {
-            return Ok(seen);
-        }
-        let held = self.cache.held(key.uid.as_str());
-        answered.retain(|_, document| document.state == HoldState::Active);
-        for instance in instances(spec, &remembered, &seen.pods, held) {
-            let document = match answered.remove(&instance) {
-                Some(document) => Some(document),
-                None => self.see(spec, instance).await?,
-            };
-            seen.partitions
-                .extend(document.map(|document| (instance, document)));
-        }
-        Ok(seen)
-    }
-
-    /// Asks the proxy for the partition of an instance.
-    pub(super) async fn see(
-        &self,
-        spec: &JobSpec,
-        instance: u32,
-    ) -> Result<Option<PartitionDocument>, PortError> {
-        let document = self.partitions.see(&spec.partition_id(instance)).await?;
-        self.cache
-            .saw(spec.key().uid.as_str(), instance, document.as_ref());
-        Ok(document)
-    }
-
     /// Tells in the status why a job could not be worked on, if it waits.
     async fn excuse(&self, object: &Value, error: PortError) -> Result<Wake, PortError> {
         let (code, message, retry) = match &error {
             PortError::Conflict(_) | PortError::NotFound(_) => return Err(error),
             PortError::Refused { code, message } => (code.as_str(), message.clone(), REFUSED_RETRY),
-            PortError::Unavailable(message) => ("Unavailable", message.clone(), RETRY),
+            PortError::NotDone(message) | PortError::Unavailable(message) => {
+                ("Unavailable", message.clone(), RETRY)
+            }
         };
         tracing::warn!(job = %name_of(object), code, %message, "a job could not be worked on");
         let before = read_status(object);
@@ -325,7 +248,7 @@ impl Operator {
         if let Some(waits_for) = waits_for {
             after.last_message = format!("{waits_for} {code}: {message}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
-            self.write_status(object, &before, after, (self.now)(), Leaves::Something)
+            self.write_status(object, &before, after, self.now(), Leaves::Something)
                 .await?;
         }
         Ok(Wake::After(retry))
@@ -342,7 +265,7 @@ impl Operator {
         after.last_message = format!("the job cannot be run: {}", told.join("; "));
         after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
         match self
-            .write_status(object, &before, after, (self.now)(), Leaves::Something)
+            .write_status(object, &before, after, self.now(), Leaves::Something)
             .await?
         {
             Written::Now(_) | Written::Before => Ok(Wake::WhenTold),

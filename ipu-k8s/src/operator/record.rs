@@ -241,7 +241,7 @@ fn report_instances(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &
         let workers = seen
             .pods
             .iter()
-            .filter(|pod| pod.instance == index && pod.worker.is_some());
+            .filter(|pod| pod.instance == index && pod.worker.is_some() && !pod.gone);
         report.workers = workers.map(|pod| pod.name.clone()).collect();
         let about = |reason: &&ipu_core::Reason| reason.numbers.get("instance") == Some(&u64::from(index));
         let reason = plan.reasons.iter().find(about).map(ToString::to_string);

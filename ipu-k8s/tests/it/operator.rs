@@ -5,4 +5,5 @@ mod force;
 mod passes;
 mod port;
 mod simulation;
+mod taken;
 mod world;

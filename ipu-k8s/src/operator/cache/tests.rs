@@ -95,12 +95,12 @@ fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
     let doubts = cache.to_be_asked("u");
     assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c"]);
     // While the answer is on its way, there is doubt once more: it was given of an earlier time.
-    cache.unsure("u", "c");
-    cache.unsure("u", "d");
-    cache.asked("u", &doubts);
+    cache.unsure("u", "c", None);
+    cache.unsure("u", "d", None);
+    cache.asked("u", &doubts, &BTreeSet::new());
     let doubts = cache.to_be_asked("u");
     assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c", "d"]);
-    cache.asked("u", &doubts);
+    cache.asked("u", &doubts, &BTreeSet::new());
     assert!(cache.to_be_asked("u").is_empty());
 }
 

@@ -227,7 +227,6 @@ impl World {
     /// A new process has taken the operator's place: it knows nothing, and lists everything first.
     pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
         let mut state = self.state();
-        state.unseen.crash();
         let cache = Arc::new(Cache::new());
         cache.begin();
         state.pods.values().for_each(|pod| cache.list(pod));

@@ -1,0 +1,168 @@
+//! What one pass looks at: what was heard, and what has to be asked because it was not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipu_core::{GoneWorker, JobSpec, JobStatus};
+use ipu_proxy_client::{HoldState, PartitionDocument};
+use serde_json::Value;
+
+use super::ends::Ends;
+use super::observe::{Deleted, Seen, instances, missed};
+use super::pods::{KubePod, moment};
+use super::port::PortError;
+use super::reconcile::Operator;
+use crate::crd::IpuJobStatus;
+use crate::resources::Blueprint;
+
+impl Operator {
+    /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
+    /// they are active: what changes later is told.
+    pub(super) async fn look(
+        &self,
+        blueprint: &Blueprint<'_>,
+        object: &Value,
+        status: &IpuJobStatus,
+        mut answered: BTreeMap<u32, PartitionDocument>,
+    ) -> Result<Seen, PortError> {
+        let spec = blueprint.spec;
+        let uid = spec.key().uid.as_str();
+        let remembered: JobStatus = status.remembered();
+        let mut seen = Seen {
+            pods: self.cache.pods(uid),
+            taken: Vec::new(),
+            partitions: BTreeMap::new(),
+            submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
+            deleted: if object["metadata"]["deletionTimestamp"].is_null() {
+                Deleted::No
+            } else {
+                Deleted::Yes
+            },
+            told: self.cache.is_told(),
+            now: self.now(),
+            ends: Ends::default(),
+        };
+        let mut names = missed(spec, &remembered, &seen.pods);
+        let doubts = self.cache.to_be_asked(uid);
+        names.extend(doubts.keys().cloned());
+        self.ask(spec, names, &mut seen.pods).await?;
+        let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
+        self.cache.asked(uid, &doubts, &there);
+        // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
+        let held = self.cache.held(uid);
+        let new = status.phase.is_none() && seen.deleted == Deleted::No && seen.told;
+        if !(new && seen.pods.is_empty() && held.is_empty()) {
+            answered.retain(|_, document| document.state == HoldState::Active);
+            for instance in instances(spec, &remembered, &seen.pods, held) {
+                let document = match answered.remove(&instance) {
+                    Some(document) => Some(document),
+                    None => self.see(spec, instance).await?,
+                };
+                seen.partitions
+                    .extend(document.map(|document| (instance, document)));
+            }
+        }
+        self.suspect(spec, &remembered, &mut seen).await?;
+        seen.taken = self.cache.taken(uid, spec.instances(), &remembered);
+        seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
+        Ok(seen)
+    }
+
+    /// Asks the API server for the Kubernetes Pods of these names, and puts what there is in the place of what was known.
+    async fn ask(
+        &self,
+        spec: &JobSpec,
+        names: Vec<String>,
+        pods: &mut Vec<KubePod>,
+    ) -> Result<(), PortError> {
+        let key = spec.key();
+        let uid = key.uid.as_str();
+        for name in names {
+            let found = self.api.pod(key.namespace.as_str(), &name).await?;
+            let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
+            // What was known of this name and is not what is there is gone. How it ended may be known all the same.
+            pods.retain_mut(|pod| {
+                if pod.name != name || there.is_some_and(|uid| *uid == pod.uid) {
+                    return true;
+                }
+                there.is_none() && (pod.gone || self.cache.absent(uid, &name, &pod.uid) && pod.go())
+            });
+            let Some(pod) = found else { continue };
+            self.cache.answered(&pod);
+            let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
+            if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
+                pods.push(found);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the workers that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
+    /// workers are not all there, and did not see to it himself, cannot know whether another operator had started them, and
+    /// somebody took them away before their job said so.
+    async fn suspect(&self, spec: &JobSpec, status: &JobStatus, seen: &mut Seen) -> Result<(), PortError> {
+        let uid = spec.key().uid.as_str();
+        for index in 0..spec.instances() {
+            let memory = status.instance(index);
+            let attempt = memory.map_or(0, |memory| memory.attempt);
+            if self.cache.is_witnessed(uid, index, attempt) {
+                continue;
+            }
+            match seen
+                .partitions
+                .get(&index)
+                .map(|document| (document.state, document.attempt))
+            {
+                // Nothing has run there yet.
+                None | Some((HoldState::Waiting | HoldState::Intent | HoldState::Gone, _)) => {}
+                Some((_, made_for)) if made_for < attempt => {}
+                Some((HoldState::Active | HoldState::Orphaned, _)) => {
+                    let told = memory
+                        .is_some_and(|memory| memory.running_since.is_some() || memory.outcome.is_some());
+                    if !told && seen.deleted == Deleted::No {
+                        self.suspect_instance(spec, index, attempt, seen).await?;
+                    }
+                }
+                Some(_) => continue,
+            }
+            self.cache.witness(uid, index, attempt);
+        }
+        Ok(())
+    }
+
+    async fn suspect_instance(
+        &self,
+        spec: &JobSpec,
+        instance: u32,
+        attempt: u32,
+        seen: &mut Seen,
+    ) -> Result<(), PortError> {
+        let missing = |pods: &[KubePod]| -> Vec<u32> {
+            let mine = pods
+                .iter()
+                .filter(|pod| (pod.instance, pod.attempt) == (instance, attempt));
+            let there: BTreeSet<u32> = mine.filter_map(|pod| pod.worker).collect();
+            let all = 0..spec.workers_per_instance();
+            all.filter(|worker| !there.contains(worker)).collect()
+        };
+        let names = missing(&seen.pods).into_iter();
+        let names = names.map(|worker| spec.worker_name(instance, worker)).collect();
+        self.ask(spec, names, &mut seen.pods).await?;
+        for index in missing(&seen.pods) {
+            let worker = GoneWorker { index, attempt };
+            self.cache.take(spec.key().uid.as_str(), instance, worker);
+        }
+        Ok(())
+    }
+
+    /// Asks the proxy for the partition of an instance.
+    pub(super) async fn see(
+        &self,
+        spec: &JobSpec,
+        instance: u32,
+    ) -> Result<Option<PartitionDocument>, PortError> {
+        let document = self.partitions.see(&spec.partition_id(instance)).await?;
+        self.cache
+            .saw(spec.key().uid.as_str(), instance, document.as_ref());
+        Ok(document)
+    }
+}

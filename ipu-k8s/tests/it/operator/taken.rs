@@ -1,0 +1,209 @@
+//! Kubernetes Pods that others take away: which of them come back, and on what.
+
+use ipu_core::Timestamp;
+use ipu_k8s::crd::Time;
+use ipu_k8s::operator::Operator;
+use ipu_k8s::resources::Installation;
+use serde_json::{Value, json};
+
+use super::passes::{Setting, sample};
+use super::world::time;
+
+/// Somebody deletes a Kubernetes Pod, which ends with code 0 as it is told to.
+fn delete_by_hand(setting: &Setting, name: &str) {
+    let now = setting.world.state().now;
+    let moment = |millis: u64| serde_json::to_value(Time(Timestamp::from_millis(millis))).unwrap();
+    setting.world.state().change_pod(name, |pod| {
+        pod["metadata"]["deletionTimestamp"] = moment(now + 30_000);
+        pod["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        pod["status"]["phase"] = "Succeeded".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"state": {"terminated": {"exitCode": 0, "finishedAt": moment(now + 500)}}}]);
+    });
+    // So the kubelet lets go of it.
+    setting.world.state().change_pod(name, |pod| {
+        pod["metadata"]["deletionTimestamp"] = moment(now + 2_000);
+        pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    });
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+}
+
+/// A Kubernetes Pod is taken away by force: nobody knows whether its process has ended.
+fn take_by_force(setting: &Setting, name: &str) {
+    setting.world.state().remove_pod(name);
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+}
+
+/// Whatever takes it, it is made again, and the job never takes it for done or failed.
+fn comes_back(setting: &Setting, name: &str, taken: fn(&Setting, &str)) {
+    let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+    let before = uid(&setting.world.state().pods[name]);
+    taken(setting, name);
+    setting.until("a", |job| {
+        let phase = &job["status"]["phase"];
+        assert!(
+            phase.is_null() || phase == "Running" || phase == "Pending",
+            "{job}"
+        );
+        let state = setting.world.state();
+        state.pods.get(name).is_some_and(|pod| uid(pod) != before)
+    });
+}
+
+/// A job of one worker that never ends by itself.
+fn sleepers() -> Value {
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    spec["workers"]["template"]["spec"]["containers"][0]["command"] = json!(["sh", "-c", "sleep 1d"]);
+    spec
+}
+
+#[test]
+fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_partition_that_was_reset() {
+    for taken in [delete_by_hand, take_by_force] {
+        let setting = Setting::new();
+        setting.world.submit("a", sleepers());
+        setting.until("a", |job| job["status"]["phase"] == "Running");
+        comes_back(&setting, "a-worker-0", taken);
+        let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+        let attempts: Vec<u32> = setting
+            .world
+            .state()
+            .holds
+            .values()
+            .map(|hold| hold.wanted.attempt)
+            .collect();
+        assert_eq!(attempts, [1], "for which it was reset");
+        assert_eq!(job["status"]["restartCount"], 0, "{job}");
+        assert_eq!(job["status"]["firstFailure"], Value::Null, "{job}");
+        let told = setting.world.state().events.clone();
+        assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_taken_by_force_before_all_run_is_started_again_on_a_partition_that_was_reset() {
+    let taken_when = |ready: bool, taken: fn(&Setting, &str)| {
+        let setting = Setting::new();
+        let mut spec = sample();
+        spec.as_object_mut().unwrap().remove("launcher");
+        spec["ipusPerJobInstance"] = "2".into();
+        spec["workersPerJobInstance"] = 2.into();
+        setting.world.submit("a", spec);
+        setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-1"));
+        let now = setting.world.state().now;
+        if ready {
+            setting.world.state().change_pod("a-worker-0", |pod| {
+                pod["status"]["phase"] = "Running".into();
+                pod["status"]["conditions"] =
+                    json!([{"type": "Ready", "status": "True", "lastTransitionTime": time(now)}]);
+            });
+        }
+        comes_back(&setting, "a-worker-0", taken);
+        let holds = setting.world.state().holds.clone();
+        let attempts: Vec<u32> = holds.values().map(|hold| hold.wanted.attempt).collect();
+        (attempts, setting.world.state().events.clone())
+    };
+    for ready in [false, true] {
+        let (attempts, told) = taken_when(ready, take_by_force);
+        assert_eq!(attempts, [1], "for which it was reset");
+        assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
+    }
+    // The kubelet says that it has ended: nothing of it is left.
+    let (attempts, told) = taken_when(true, delete_by_hand);
+    assert_eq!(attempts, [0]);
+    assert!(!told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
+}
+
+#[test]
+fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
+    let before_it_runs = || {
+        let setting = Setting::new();
+        setting.world.submit("a", sample());
+        setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
+        setting
+    };
+    let setting = before_it_runs();
+    comes_back(&setting, "a-launcher", delete_by_hand);
+
+    // The launcher waits for its workers, which nobody does in this world.
+    let setting = before_it_runs();
+    delete_by_hand(&setting, "a-worker-0");
+    let job = setting.pass("a");
+    assert_eq!(job["status"]["phase"], "Pending", "{job}");
+    assert_eq!(job["status"]["firstFailure"], Value::Null, "{job}");
+}
+
+#[test]
+fn a_launcher_that_is_deleted_by_hand_has_not_succeeded() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    delete_by_hand(&setting, "a-launcher");
+    let job = setting.pass("a");
+    let status = &job["status"];
+    assert_eq!(status["phase"], "Failed", "{status}");
+    assert_eq!(
+        status["firstFailure"]["reason"], "deleted while it ran",
+        "{status}"
+    );
+}
+
+#[test]
+fn what_is_taken_by_force_while_no_operator_works_is_started_again_on_a_partition_that_was_reset() {
+    let mut setting = Setting::new();
+    setting.world.submit("a", sleepers());
+    let started = |setting: &Setting| setting.world.state().pods.contains_key("a-worker-0");
+    setting.until("a", |_| started(&setting));
+    setting.world.state().take_by_force("a-worker-0");
+    let (port, cache) = (setting.world.port(), setting.world.restart(0));
+    let clock = setting.world.clock();
+    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let attempts: Vec<u32> = {
+        let state = setting.world.state();
+        state.holds.values().map(|hold| hold.wanted.attempt).collect()
+    };
+    assert_eq!(attempts, [1], "for which it was reset");
+
+    // What is there is no reason to begin anew.
+    let (port, cache) = (setting.world.port(), setting.world.restart(0));
+    let clock = setting.world.clock();
+    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    let job = setting.pass("a");
+    assert_eq!(job["status"]["phase"], "Running", "{job}");
+    assert_eq!(job["status"]["instances"][0]["attempt"], 1, "{job}");
+}
+
+#[test]
+fn a_failed_worker_that_somebody_deletes_before_it_is_judged_has_failed_all_the_same() {
+    let setting = Setting::new();
+    let mut spec = sleepers();
+    spec["ipusPerJobInstance"] = "2".into();
+    spec["workersPerJobInstance"] = "2".into();
+    setting.world.submit("a", spec);
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let now = setting.world.state().now;
+    setting.world.state().change_pod("a-worker-1", |pod| {
+        pod["status"]["phase"] = "Failed".into();
+        pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {
+            "exitCode": 3, "reason": "Error", "message": "the end",
+            "finishedAt": Time(Timestamp::from_millis(now)),
+        }}}]);
+    });
+    take_by_force(&setting, "a-worker-1");
+    let job = setting.until("a", |job| job["status"]["phase"] == "Failed");
+    let failure = &job["status"]["firstFailure"];
+    assert_eq!(
+        (&failure["name"], &failure["exitCode"]),
+        (&"a-worker-1".into(), &3.into()),
+        "{job}"
+    );
+    assert_eq!(failure["node"], "node", "{job}");
+    setting.world.delete("a");
+    setting.until("a", Value::is_null);
+}
