@@ -158,3 +158,27 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     let _ = cache.gone(&pod(7, 41, "Pending"));
     assert_eq!(cache.taken("u", 0, &status), [], "it has that instance no more");
 }
+
+#[test]
+fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_taken_away() {
+    let cache = Cache::new();
+    let worker = |index: u32| Some((0, GoneWorker { index, attempt: 1 }));
+    cache.unsure("u", "a-worker-0", worker(0));
+    cache.unsure("u", "a-worker-1", worker(1));
+    cache.unsure("u", "a-launcher", None);
+    let doubts = cache.to_be_asked("u");
+    // Another one was created while the answer was on its way.
+    cache.unsure("u", "a-worker-2", worker(2));
+    cache.asked("u", &doubts, &["a-worker-1"].into());
+    let mut status = JobStatus::default();
+    status.instances.push(InstanceStatus::new(0));
+    status.instances[0].attempt = 1;
+    let taken = |status: &JobStatus| -> Vec<u32> {
+        let taken = cache.taken("u", 1, status).into_iter();
+        taken.map(|(_, worker)| worker.index).collect()
+    };
+    assert_eq!(taken(&status), [0]);
+    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["a-worker-2"]);
+    status.instances[0].attempt = 2;
+    assert_eq!(taken(&status), [0_u32; 0]);
+}
