@@ -341,4 +341,46 @@ mod tests {
         assert_eq!(since_epoch("unable"), None);
         assert_eq!(since_epoch("1969-12-31T23:59:59Z"), None);
     }
+
+    /// What the creation of a Kubernetes Pod comes to at this address.
+    async fn create_at(address: std::net::SocketAddr) -> PortError {
+        let uri = format!("http://{address}").parse().expect("an address");
+        let api = KubeApi::new(Config::new(uri), "test").expect("a client");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
+        api.create_pod(&pod).await.expect_err("nothing is made")
+    }
+
+    /// Answers the one call that comes with this status.
+    fn answering(status: u16) -> std::net::SocketAddr {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a call");
+            let read = stream.read(&mut [0; 4096]).expect("a request");
+            assert!(read > 0);
+            let answer = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status})
+                .to_string();
+            let length = answer.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status} No\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{answer}"
+            )
+            .expect("an answer");
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn what_was_turned_away_or_reached_nobody_was_not_done_and_what_was_not_answered_may_have_been() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let nobody = listener.local_addr().expect("an address");
+        drop(listener);
+        let refused = create_at(nobody).await;
+        assert!(matches!(refused, PortError::NotDone(_)), "{refused:?}");
+        let busy = create_at(answering(429)).await;
+        assert!(matches!(busy, PortError::NotDone(_)), "{busy:?}");
+        let broken = create_at(answering(503)).await;
+        assert!(matches!(broken, PortError::Unavailable(_)), "{broken:?}");
+    }
 }
