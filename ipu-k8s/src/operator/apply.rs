@@ -178,9 +178,10 @@ impl Operator {
         pod: &Value,
         worker: Option<(u32, GoneWorker)>,
     ) -> Result<Step, PortError> {
+        let lists = self.cache.lists();
         match self.api.create_pod(pod).await {
             Ok(created) => {
-                self.cache.answered(&created);
+                self.cache.answered(&created, lists);
                 Ok(Step::Moved)
             }
             Err(PortError::Conflict(_)) => {
@@ -204,7 +205,7 @@ impl Operator {
                 }
                 // The watch will not call it news when it gets there. Otherwise it has told, and looking again at once would only
                 // ask again.
-                Ok(if self.cache.answered(&there) {
+                Ok(if self.cache.answered(&there, lists) {
                     Step::Moved
                 } else {
                     Step::Still

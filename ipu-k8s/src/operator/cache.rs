@@ -37,6 +37,8 @@ struct Known {
     unsure: HashMap<String, BTreeMap<String, Doubt>>,
     /// How many doubts there were.
     doubts: u64,
+    /// How often a watch that began anew has listed everything.
+    lists: u64,
     /// Whether the proxy's events are being heard.
     told: bool,
     /// When work on a job began that nothing was recorded of yet, by its uid.
@@ -168,6 +170,7 @@ impl Cache {
         // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
         // been the newest: that is asked.
         known.doubts += 1;
+        known.lists += 1;
         let mut listed: HashMap<String, KubePod> =
             listed.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         for (job, pods) in &mut known.pods {
@@ -204,15 +207,37 @@ impl Cache {
         jobs
     }
 
-    /// The API server answered a question or a write with this object. Whether that was news: if not, the watch has told of it, or
-    /// of what came after.
-    pub fn answered(&self, pod: &Value) -> bool {
+    /// How often the watch has listed everything.
+    #[must_use]
+    pub fn lists(&self) -> u64 {
+        self.lock().lists
+    }
+
+    /// The API server answered a question or a write with this object, which was asked or sent when the watch had listed everything so
+    /// many times. Whether that was news: if not, the watch has told of it, or of what came after.
+    pub fn answered(&self, pod: &Value, lists: u64) -> bool {
         let mut known = self.lock();
         let Some(pod) = KubePod::read(pod) else {
             return false;
         };
         // What the watch has passed already it has told of, and perhaps of its end too.
-        pod.version > known.heard && known.put(pod)
+        if pod.version <= known.heard {
+            return false;
+        }
+        if known.lists != lists {
+            // It may have gone before a list that was made meanwhile, which then did not tell of it.
+            known.doubts += 1;
+            let number = known.doubts;
+            let names = known.unsure.entry(pod.job.clone()).or_default();
+            names.insert(
+                pod.name.clone(),
+                Doubt {
+                    number,
+                    created: None,
+                },
+            );
+        }
+        known.put(pod)
     }
 
     /// The API server has none of this name and uid any more; whether its end is remembered.

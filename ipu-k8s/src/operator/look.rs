@@ -14,6 +14,9 @@ use super::reconcile::Operator;
 use crate::crd::IpuJobStatus;
 use crate::resources::Blueprint;
 
+/// How often one look asks again about what is in doubt.
+const ASKS: u32 = 3;
+
 impl Operator {
     /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
     /// they are active: what changes later is told.
@@ -41,12 +44,19 @@ impl Operator {
             now: self.now(),
             ends: Ends::default(),
         };
-        let mut names = missed(spec, &remembered, &seen.pods);
-        let doubts = self.cache.to_be_asked(uid);
-        names.extend(doubts.keys().cloned());
-        self.ask(spec, names, &mut seen.pods).await?;
-        let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
-        self.cache.asked(uid, &doubts, &there);
+        let missed = missed(spec, &remembered, &seen.pods);
+        self.ask(spec, missed, &mut seen.pods).await?;
+        // There may be doubt about an answer, if the watch began anew meanwhile.
+        for _ in 0..ASKS {
+            let doubts = self.cache.to_be_asked(uid);
+            if doubts.is_empty() {
+                break;
+            }
+            self.ask(spec, doubts.keys().cloned().collect(), &mut seen.pods)
+                .await?;
+            let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
+            self.cache.asked(uid, &doubts, &there);
+        }
         // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
         let held = self.cache.held(uid);
         let new = status.phase.is_none() && seen.deleted == Deleted::No && seen.told;
@@ -77,6 +87,7 @@ impl Operator {
         let key = spec.key();
         let uid = key.uid.as_str();
         for name in names {
+            let lists = self.cache.lists();
             let found = self.api.pod(key.namespace.as_str(), &name).await?;
             let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
             // What was known of this name and is not what is there is gone. How it ended may be known all the same.
@@ -87,7 +98,7 @@ impl Operator {
                 there.is_none() && (pod.gone || self.cache.absent(uid, &name, &pod.uid) && pod.go())
             });
             let Some(pod) = found else { continue };
-            self.cache.answered(&pod);
+            self.cache.answered(&pod, lists);
             let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
             if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
                 pods.push(found);

@@ -182,3 +182,27 @@ fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_t
     status.instances[0].attempt = 2;
     assert_eq!(taken(&status), [0_u32; 0]);
 }
+
+#[test]
+fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
+    let pod = |name: &str, version: u32| {
+        json!({"metadata": {
+            "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+        }})
+    };
+    let cache = Cache::new();
+    let lists = cache.lists();
+    assert!(cache.answered(&pod("a", 1), lists));
+    assert!(cache.to_be_asked("u").is_empty());
+    cache.begin();
+    let _ = cache.end();
+    let doubts = cache.to_be_asked("u");
+    cache.asked("u", &doubts, &["a"].into());
+    // It was created before the list was made, which has it no more.
+    assert!(cache.answered(&pod("b", 2), lists));
+    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["b"]);
+    assert!(cache.answered(&pod("c", 3), cache.lists()));
+    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["b"]);
+}
