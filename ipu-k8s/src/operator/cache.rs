@@ -49,8 +49,8 @@ struct Known {
     applied: HashMap<String, u64>,
     /// The workers that others took away, with their instances, by the uid of their job.
     taken: HashMap<String, BTreeSet<(u32, GoneWorker)>>,
-    /// The attempts of instances, by the uid of their job, that had started nothing yet when they were first seen here, or all of
-    /// whose workers were found.
+    /// The attempts of instances, by the uid of their job, of which it is known what was started: nothing yet when they were first
+    /// seen here, or it was looked for.
     witnessed: HashMap<String, BTreeMap<u32, u32>>,
     /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
     ended: HashMap<String, BTreeMap<String, Timestamp>>,

@@ -73,15 +73,17 @@ fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() 
     assert!(cache.is_news("u", &active));
 }
 
+/// A worker of job `u` that has this name and uid.
+fn pod(name: &str, version: u32) -> Value {
+    json!({"metadata": {
+        "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+    }})
+}
+
 #[test]
 fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
-    let pod = |name: &str, version: u32| {
-        json!({"metadata": {
-            "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
-        }})
-    };
     let cache = Cache::new();
     for (name, version) in [("a", 1), ("b", 2), ("c", 3)] {
         let _ = cache.heard(&pod(name, version));
@@ -185,13 +187,6 @@ fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_t
 
 #[test]
 fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
-    let pod = |name: &str, version: u32| {
-        json!({"metadata": {
-            "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
-        }})
-    };
     let cache = Cache::new();
     let lists = cache.lists();
     assert!(cache.answered(&pod("a", 1), lists));
