@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use ipu_core::{Action, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World};
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
@@ -20,12 +21,15 @@ use crate::liveness::Liveness;
 use crate::store::LedgerStore;
 use crate::views::unavailable;
 
+/// How many partitions are put right at the same time.
+const AT_ONCE: usize = 32;
+
 pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
     alive: &dyn Liveness,
 ) -> Result<RepairReport, LedgerError> {
     let options = &driver.options;
-    let world = driver.views.world_now(options).await;
+    let world = Arc::new(driver.views.world_now(options).await);
     let entries: BTreeMap<PartitionId, Entry> = driver
         .commit
         .read(|state| {
@@ -44,14 +48,22 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
             report.silent.push((view.name.clone(), reason.message.clone()));
         }
     }
-    for action in actions {
-        let _alone = driver.book.lock(action.id()).await;
-        if !is_true(driver, &world, &action).await {
-            continue;
-        }
-        let judged = entries.get(action.id()).cloned();
-        let later = take(driver, &world, &owners, &action, judged).await;
-        tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
+    // Those that come together share their writes, and one that waits for its controller does not keep the others.
+    let (world, entries) = (&world, &entries);
+    let mut taken = stream::iter(actions)
+        .map(|action| async {
+            let _alone = driver.book.lock(action.id()).await;
+            if !is_true(driver, world, &action).await {
+                return None;
+            }
+            let judged = entries.get(action.id()).cloned();
+            let later = take(driver, world, &owners, &action, judged).await;
+            tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
+            Some((action, later))
+        })
+        .buffered(AT_ONCE);
+    while let Some(done) = taken.next().await {
+        let Some((action, later)) = done else { continue };
         match later {
             Ok(None) => {}
             Ok(Some(why)) => report.later.push((action.id().clone(), why)),
@@ -60,6 +72,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
         }
         report.done.push(action);
     }
+    drop(taken);
     let quarantined = driver
         .commit
         .read(|state| {
@@ -144,16 +157,15 @@ fn is_as_judged(action: &Action, entry: Option<&Entry>, judged: Option<&Entry>) 
 /// Takes an action. Answers why it has to be gone on with later, if so.
 async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
-    world: &World,
+    seen: &Arc<World>,
     owners: &Arc<Owners>,
     action: &Action,
     judged: Option<Entry>,
 ) -> Result<Option<String>, LedgerError> {
     let id = action.id().clone();
-    let seen = world.clone();
     let (decided, world, owners, window) = (
         action.clone(),
-        world.clone(),
+        Arc::clone(seen),
         Arc::clone(owners),
         driver.options.window(),
     );
@@ -174,7 +186,7 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     let Some(entry) = entry.filter(|_| driving) else {
         return Ok(None);
     };
-    if let Some(why) = silent(driver, &seen, &entry) {
+    if let Some(why) = silent(driver, seen, &entry) {
         return Ok(Some(why));
     }
     let intent = if fresh { Intent::Fresh } else { Intent::Found };

@@ -12,7 +12,7 @@ use ipu_ledger::{
 use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
 
-use crate::setup::{Bench, id, name, options, owner, request};
+use crate::setup::{Bench, all_dead, all_live, id, name, options, owner, request};
 
 /// An entry as a ledger makes it.
 async fn entry(name: &str) -> Arc<Entry> {
@@ -241,6 +241,32 @@ async fn concurrent_requests_share_their_writes() {
     // Four transitions for each of 64 clients, one after the other, would be 256.
     let commits = commits.load(Ordering::Relaxed);
     assert!(commits < 32, "{commits} commits");
+    assert!(ledger.list().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_repair_puts_right_shares_its_writes() {
+    let topology = Topology::pod64();
+    let commits = Arc::new(AtomicU32::new(0));
+    let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
+    let store = Counting(MemoryStore::new(), Arc::clone(&commits));
+    let ledger = Ledger::new(pool, store, options(&topology));
+    for number in 0..64 {
+        let wanted = request(&format!("client{number}"), 1);
+        ledger.ensure_active(wanted, &mut |_| {}).await.unwrap();
+    }
+    commits.store(0, Ordering::Relaxed);
+    // Where each is, which the controller lists.
+    let report = ledger.repair(&all_live).await.unwrap();
+    assert_eq!(report.done.len(), 64);
+    let noted = commits.swap(0, Ordering::Relaxed);
+    assert!(noted < 8, "{noted} commits");
+    let entries = ledger.list().await.unwrap();
+    assert!(entries.iter().all(|entry| entry.places.len() == 1), "{entries:?}");
+    // All are given back, which each has three steps.
+    ledger.repair(&all_dead).await.unwrap();
+    let released = commits.load(Ordering::Relaxed);
+    assert!(released < 24, "{released} commits");
     assert!(ledger.list().await.unwrap().is_empty());
 }
 
