@@ -10,9 +10,11 @@
 mod apply;
 mod cache;
 mod ends;
+mod events;
 mod kubernetes;
 mod look;
 mod mpirun;
+mod news;
 mod observe;
 mod pods;
 mod port;

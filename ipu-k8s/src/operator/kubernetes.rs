@@ -1,20 +1,22 @@
 //! A real API server.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::HeaderValue;
 use http::header::ACCEPT;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, DynamicObject, LogParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::{Error, Request};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Config, Resource as _};
 use serde_json::{Value, json};
 
-use super::port::{ApiServer, JobEvent, PortError, Severity};
+use super::events::{Events, Write};
+use super::port::{ApiServer, JobEvent, PortError};
 use crate::client::{Failure, METADATA_ONLY, bounded, connect};
 use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
@@ -35,7 +37,7 @@ const LAST_BYTES: i64 = 1 << 20;
 #[derive(Clone)]
 pub struct KubeApi {
     client: Client,
-    recorder: Recorder,
+    events: Arc<Events>,
 }
 
 impl std::fmt::Debug for KubeApi {
@@ -52,14 +54,9 @@ impl KubeApi {
     ///
     /// If `config` makes no client.
     pub fn new(config: Config, instance: &str) -> Result<Self, kube::Error> {
-        let client = connect(config)?;
-        let reporter = Reporter {
-            controller: FIELD_MANAGER.to_owned(),
-            instance: Some(instance.to_owned()),
-        };
         Ok(Self {
-            recorder: Recorder::new(client.clone(), reporter),
-            client,
+            client: connect(config)?,
+            events: Arc::new(Events::of(instance)),
         })
     }
 
@@ -303,26 +300,25 @@ impl ApiServer for KubeApi {
     }
 
     async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
-        let text = |name: &str| job["metadata"][name].as_str().map(str::to_owned);
-        let about = ObjectReference {
-            api_version: Some(IpuJob::API_VERSION.to_owned()),
-            kind: Some(IpuJob::KIND.to_owned()),
-            name: text("name"),
-            namespace: text("namespace"),
-            uid: text("uid"),
-            ..ObjectReference::default()
+        let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let (name, done) = match self.events.write(job, event) {
+            Write::Create(event) => {
+                let name = event.metadata.name.clone().unwrap_or_default();
+                (name, call(api.create(&by_us(), &event)).await)
+            }
+            Write::Count(name, patch) => {
+                let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+                let done = call(api.patch(&name, &params, &patch)).await;
+                (name, done)
+            }
+            Write::Nothing => return Ok(()),
         };
-        let event = Event {
-            type_: match event.severity {
-                Severity::Normal => EventType::Normal,
-                Severity::Warning => EventType::Warning,
-            },
-            reason: event.reason.clone(),
-            note: Some(event.note.clone()),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        call(self.recorder.publish(&event, &about)).await
+        if done.is_err() {
+            // Nothing counts in what may not be there.
+            self.events.forget(job, &name);
+        }
+        done.map(drop)
     }
 }
 

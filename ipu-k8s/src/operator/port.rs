@@ -2,7 +2,7 @@
 //! simulator has its own.
 
 use async_trait::async_trait;
-use ipu_core::PartitionId;
+use ipu_core::{PartitionId, Timestamp};
 use ipu_proxy_client::{
     ClientError, DeletePartition, Line, PartitionDocument, ProxyClient, PutPartition, ResetPartition,
 };
@@ -47,6 +47,8 @@ pub struct JobEvent {
     pub reason: String,
     /// One sentence.
     pub note: String,
+    /// When it happened: it may be told later.
+    pub at: Timestamp,
 }
 
 /// How serious an event is.
@@ -97,7 +99,7 @@ pub trait ApiServer: Send + Sync {
     /// Makes `status` the whole status of `job`; the job as it is now. [`PortError::Conflict`] if there is a newer version than
     /// `job`.
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError>;
-    /// Tells the users of a job.
+    /// Tells the users of `job`, of which the metadata alone are read.
     async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::apply::Step;
 use super::cache::Cache;
+use super::news::News;
 use super::pods::version;
 use super::port::{ApiServer, Partitions, PortError};
 use super::record::{Leaves, Written};
@@ -57,6 +58,8 @@ pub struct Operator {
     pub(super) api: Arc<dyn ApiServer>,
     pub(super) partitions: Arc<dyn Partitions>,
     pub(super) cache: Arc<Cache>,
+    /// What users are to be told.
+    pub(super) news: News,
     installation: Installation,
     limits: Limits,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -83,6 +86,7 @@ impl Operator {
             api,
             partitions,
             cache,
+            news: News::default(),
             installation,
             limits: Limits::default().for_stored(),
             now,

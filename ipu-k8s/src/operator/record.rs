@@ -2,11 +2,12 @@
 
 use ipu_core::{JobPhase, Plan, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 use super::ends::Ends;
 use super::mpirun::Told;
+use super::news::Telling;
 use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
 use super::port::{JobEvent, PortError, Severity};
@@ -74,13 +75,24 @@ impl Operator {
         let written = self
             .write_status(object, before, after.clone(), seen.now, leaves)
             .await?;
-        if let (Written::Now(object), Some(event)) = (&written, event(before, &after, plan)) {
-            // Whoever is not told finds it in the status.
-            if let Err(error) = self.api.tell(object, &event).await {
-                tracing::debug!(%error, "an event could not be written");
+        if let (Written::Now(_), Some(event)) = (&written, event(before, &after, plan, seen.now)) {
+            let key = blueprint.spec.key();
+            let about = json!({"metadata": {
+                "namespace": key.namespace.as_str(), "name": key.name.as_str(), "uid": uid,
+            }});
+            let telling = Telling { job: about, event };
+            if let Some(telling) = self.news.put(telling) {
+                self.tell(&telling).await;
             }
         }
         Ok(written)
+    }
+
+    /// Tells users of a job. Whoever is not told finds it in the status.
+    pub(super) async fn tell(&self, telling: &Telling) {
+        if let Err(error) = self.api.tell(&telling.job, &telling.event).await {
+            tracing::debug!(%error, "an event could not be written");
+        }
     }
 
     /// Writes a status, unless nothing has changed, or nothing but words that were written a moment ago.
@@ -435,7 +447,7 @@ fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
 }
 
 /// What the users of the job are told, if it is another phase than before, or waits for another reason.
-fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<JobEvent> {
+fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan, at: Timestamp) -> Option<JobEvent> {
     let phase = plan.status.phase;
     let first = plan.reasons.first();
     // Told once: in the pass that closes the attempt.
@@ -444,6 +456,7 @@ fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<Job
             severity: Severity::Warning,
             reason: gone.code.clone(),
             note: gone.to_string(),
+            at,
         });
     }
     if before.phase == Some(phase) || phase == JobPhase::Pending {
@@ -461,6 +474,7 @@ fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<Job
             severity: Severity::Normal,
             reason: code,
             note: after.last_message.clone(),
+            at,
         });
     }
     let after_success = first.is_some_and(|reason| reason.code == "RestartAfterSuccess");
@@ -477,13 +491,12 @@ fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan) -> Option<Job
         severity,
         reason: format!("IPUJob{phase:?}"),
         note: told.map_or_else(|| after.last_message.clone(), ToString::to_string),
+        at,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

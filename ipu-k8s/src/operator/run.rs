@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::future::join_all;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use ipu_core::PartitionId;
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, ProxyClient, Told};
 use kube::Client;
@@ -17,6 +18,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use super::cache::Cache;
 use super::kubernetes::{jobs, pods};
@@ -32,6 +34,8 @@ const AT_ONCE: usize = 48;
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 /// The longest pause after failures.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How many Events are written at the same time.
+const TELLERS: usize = 4;
 /// The pause before the proxy's events are asked for again after an error that its client could not mend.
 const PROXY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -113,6 +117,7 @@ pub async fn run(
     options: RunOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
+    operator.news.open();
     let shared = Arc::new(Shared {
         operator,
         cache,
@@ -120,6 +125,7 @@ pub async fn run(
         names: Mutex::default(),
         failures: Mutex::default(),
     });
+    let _rest = Rest(Arc::clone(&shared));
     let (told, queue) = unbounded::<JobRef>();
     let api = |resource: &ApiResource| -> Api<DynamicObject> {
         match &options.namespace {
@@ -153,11 +159,39 @@ pub async fn run(
         };
         take_turns(queue.take_until(stop), AT_ONCE, place, work).await;
     };
+    let tell = join_all((0..TELLERS).map(|_| async {
+        loop {
+            let telling = shared.operator.news.next().await;
+            shared.operator.tell(&telling).await;
+        }
+    }));
     tokio::select! {
         () = work => {}
         () = of_pods => {}
         () = of_partitions => {}
         () = of_jobs => {}
+        _ = tell => {}
+    }
+}
+
+/// Tells what has not been told when the loop ends, as far as it can.
+struct Rest(Arc<Shared>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let shared = Arc::clone(&self.0);
+        let rest = shared.operator.news.close();
+        // A process that ends has no runtime any more.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if !rest.is_empty() {
+            runtime.spawn(async move {
+                let rest = stream::iter(&rest);
+                rest.for_each_concurrent(TELLERS, |telling| shared.operator.tell(telling))
+                    .await;
+            });
+        }
     }
 }
 
@@ -166,6 +200,7 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     let object = unfold(job);
     let name = name_of(job);
     shared.observer.began(&name);
+    let _urgent = shared.operator.news.pass();
     let outcome = shared.operator.reconcile(&object).await;
     shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
     let wake = match outcome {
