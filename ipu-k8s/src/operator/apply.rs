@@ -262,7 +262,7 @@ impl Operator {
         }});
         match self.api.patch_job(namespace, name, &patch).await {
             Ok(_) | Err(PortError::NotFound(_)) => {
-                self.cache.forget(metadata["uid"].as_str().unwrap_or_default());
+                self.cache.over(metadata["uid"].as_str().unwrap_or_default());
                 Ok(())
             }
             Err(error) => Err(error),

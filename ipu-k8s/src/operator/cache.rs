@@ -459,6 +459,12 @@ impl Cache {
             .is_some_and(|written| *written > version)
     }
 
+    /// The job was let go of: all that will be heard of it but that it is gone is past.
+    pub(super) fn over(&self, job: &str) {
+        self.forget(job);
+        self.wrote(job, u64::MAX);
+    }
+
     /// When work on the job began here, of which nothing was recorded yet: `now` if this is the first that is heard of it.
     #[must_use]
     pub fn begun(&self, job: &str, now: Timestamp) -> Timestamp {

@@ -20,7 +20,8 @@ use crate::resources::{Blueprint, selector};
 /// How often a status is written of which only the words have changed: with a thousand jobs in the line, each that goes
 /// changes the words of all others.
 const WORDS: Duration = Duration::from_secs(15);
-/// How long a job may be on its way from its first look to running before that is told: one that has got there has told it all.
+/// How long a job may be on its way from its first look to running, or from its deletion to being gone, before that is told: one
+/// that has got there has told it all.
 const BRIEF: Duration = Duration::from_secs(2);
 /// The most characters of a message.
 const MESSAGE: usize = 1024;
@@ -55,12 +56,13 @@ impl Operator {
         plan: &Plan,
         seen: &Seen,
     ) -> Result<Written, PortError> {
-        let begun = match before.phase {
-            None => self.cache.begun(blueprint.spec.key().uid.as_str(), seen.now),
-            Some(_) => seen.now,
+        let uid = blueprint.spec.key().uid.as_str();
+        let begun = if before.phase.is_none() || is_ending(before, plan) {
+            self.cache.begun(uid, seen.now)
+        } else {
+            seen.now
         };
         let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
-        let uid = blueprint.spec.key().uid.as_str();
         self.cache.is_going(uid, goes.then_some(begun));
         let after = report(blueprint, object, before, plan, seen, begun);
         let rest = BRIEF.saturating_sub(seen.now.since(begun));
@@ -190,11 +192,21 @@ fn is_settled(
         && report(blueprint, object, after, &again, seen, seen.now) == *after
 }
 
-/// Whether a job that nothing was recorded of is on its way without waiting for anybody: then it runs in a moment, or is told of.
+/// Whether a job is on its way without waiting for anybody: one that nothing was recorded of runs in a moment, or is told of, and one
+/// that was deleted is gone.
 fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &Seen) -> bool {
     let verdict = plan.wake == Some(Duration::ZERO);
     let held_up = seen.pods.iter().any(|pod| pod.held_up.is_some());
-    before.phase.is_none() && is_on_its_way(plan) && !(verdict || held_up || seen.deleted == Deleted::Yes)
+    let goes = match seen.deleted {
+        Deleted::No => before.phase.is_none() && is_on_its_way(plan),
+        Deleted::Yes => is_ending(before, plan),
+    };
+    goes && !(verdict || held_up)
+}
+
+/// Whether a job is to go, which was not told yet.
+fn is_ending(before: &IpuJobStatus, plan: &Plan) -> bool {
+    plan.status.phase == JobPhase::Terminating && before.phase != Some(JobPhase::Terminating)
 }
 
 /// Whether a job gets on without waiting for anybody else.

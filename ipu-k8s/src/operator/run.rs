@@ -153,8 +153,14 @@ pub async fn run(
             let (store, shared) = (store.clone(), Arc::clone(&shared));
             async move {
                 // It is not there any more.
-                let job = store.get(&job)?;
-                pass(&job, &shared).await
+                let known = store.get(&job)?;
+                let pause = pass(&known, &shared).await;
+                let uid = &known.metadata.uid;
+                if store.get(&job).is_none_or(|now| now.metadata.uid != *uid) {
+                    // What the pass remembered came after all was forgotten.
+                    shared.cache.forget(uid.as_deref().unwrap_or_default());
+                }
+                pause
             }
         };
         take_turns(queue.take_until(stop), AT_ONCE, place, work).await;

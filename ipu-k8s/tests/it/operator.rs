@@ -2,6 +2,7 @@
 
 mod failures;
 mod force;
+mod leaving;
 mod passes;
 mod port;
 mod simulation;

@@ -36,6 +36,7 @@ impl Port {
         Turn(false).await;
         let answer = {
             let mut state = self.0.state();
+            state.calls += 1;
             match state.trouble() {
                 Some(true) => Err(PortError::Unavailable("nobody is there".into())),
                 Some(false) => {

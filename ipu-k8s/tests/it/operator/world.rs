@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub(crate) capacity: u32,
     pub(crate) ears: Vec<Ear>,
     pub(crate) writes: u64,
+    /// How often anybody was called.
+    pub(crate) calls: u64,
     pub(crate) faults: u64,
     /// The reasons of the events that users were told.
     pub(crate) events: Vec<String>,
@@ -143,6 +145,7 @@ impl World {
             capacity,
             ears: (0..ears).map(|_| Ear::default()).collect(),
             writes: 0,
+            calls: 0,
             faults: 0,
             events: Vec::new(),
             trouble,
