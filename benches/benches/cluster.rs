@@ -9,13 +9,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipu_bench::cluster::{Crowd, Installed, Kind, Least, Took, Writes};
 use ipu_bench::percentile;
 
 /// How often a single object is created on an idle system.
 const SINGLE: u32 = 10;
+/// How long nothing is written when all is written.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A program of this workspace.
 fn program(package: &str, variable: &str) -> PathBuf {
@@ -37,9 +39,12 @@ async fn measure(installed: &Installed, kind: Kind, many: u32) {
     let from = Writes::end(&installed.audit());
     let before = [installed.operator.spent(), installed.proxy.spent()];
     let took = crowd.run(many).await;
+    print(kind, many, &took);
+    // Events are written when nothing else is to be done.
+    let rest = quiet(installed).await;
     let after = [installed.operator.spent(), installed.proxy.spent()];
     let writes = Writes::since(&installed.audit(), from);
-    print(kind, many, &took);
+    println!("  the last write {:.1} s after the last ran", rest.as_secs_f64());
     for (name, before, after) in [("operator", before[0], after[0]), ("proxy", before[1], after[1])] {
         println!(
             "  {name}: {:.1} s of processor time, at most {:.0} MiB",
@@ -48,12 +53,43 @@ async fn measure(installed: &Installed, kind: Kind, many: u32) {
         );
     }
     let per_job = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / f64::from(many);
-    let ours = writes.by("ipu-operator-controller") + writes.by("ipu-operator-vipu-proxy");
-    println!("  writes a job by operator and proxy: {:.2}", per_job(ours));
-    for ((who, what), count) in &writes.0 {
-        println!("    {:8.3}  {who}: {what}", per_job(*count));
-    }
+    println!(
+        "  writes a job by operator and proxy: {:.2}",
+        per_job(ours(&writes))
+    );
+    let list = |writes: &Writes| {
+        for ((who, what), count) in &writes.0 {
+            println!("    {:8.3}  {who}: {what}", per_job(*count));
+        }
+    };
+    list(&writes);
+    let from = Writes::end(&installed.audit());
     println!("  all gone after {:.1} s", crowd.delete().await.as_secs_f64());
+    quiet(installed).await;
+    let writes = Writes::since(&installed.audit(), from);
+    println!(
+        "  writes for its end by operator and proxy: {:.2}",
+        per_job(ours(&writes))
+    );
+}
+
+fn ours(writes: &Writes) -> u64 {
+    writes.by("ipu-operator-controller") + writes.by("ipu-operator-vipu-proxy")
+}
+
+/// Waits until operator and proxy have written nothing for [`QUIET`]; how long they went on.
+async fn quiet(installed: &Installed) -> Duration {
+    let begun = Instant::now();
+    let from = Writes::end(&installed.audit());
+    let (mut written, mut last) = (0, begun);
+    while last.elapsed() < QUIET {
+        tokio::time::sleep(QUIET / 10).await;
+        let now = ours(&Writes::since(&installed.audit(), from));
+        if now > written {
+            (written, last) = (now, Instant::now());
+        }
+    }
+    last - begun
 }
 
 fn print(kind: Kind, many: u32, took: &Took) {
