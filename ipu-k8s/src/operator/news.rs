@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(news.put(it.clone()), Some(it.clone()));
         news.open();
         assert_eq!(news.put(it.clone()), None);
-        assert_eq!(news.close(), [it.clone()]);
+        assert_eq!(news.close(), std::slice::from_ref(&it));
         assert_eq!(news.put(it.clone()), Some(it));
     }
 
