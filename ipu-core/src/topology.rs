@@ -2,6 +2,7 @@
 //! from. Fixed once made; who holds what is the inventory's business.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -76,9 +77,15 @@ pub struct Allocation {
 ///
 /// Without `allocations` each cluster comes with one of the same id that has all its agents (a reading of the public
 /// record: the cluster option of the tools gave way to an allocation option that takes the same names).
+///
+/// A clone is the same topology once more, not a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "build::Raw", into = "build::Raw")]
-pub struct Topology {
+pub struct Topology(Arc<Parts>);
+
+/// What a topology is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Parts {
     clusters: Vec<Cluster>,
     allocations: Vec<Allocation>,
     /// The allocations by their place in the list.
@@ -103,36 +110,36 @@ impl Topology {
     /// The clusters, in order of their link domains' addresses.
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
-        &self.clusters
+        &self.0.clusters
     }
 
     /// The allocations, in the order in which they were given.
     #[must_use]
     pub fn allocations(&self) -> &[Allocation] {
-        &self.allocations
+        &self.0.allocations
     }
 
     /// The allocation `id`.
     #[must_use]
     pub fn allocation(&self, id: &AllocationId) -> Option<&Allocation> {
-        self.allocations.get(self.allocation_number(id)?)
+        self.0.allocations.get(self.allocation_number(id)?)
     }
 
     /// The place of the allocation `id` in the list.
     pub(crate) fn allocation_number(&self, id: &AllocationId) -> Option<usize> {
-        self.allocation_numbers.get(id).copied()
+        self.0.allocation_numbers.get(id).copied()
     }
 
     /// How many link domains there are, the addresses of which are `0..link_domains()`.
     #[must_use]
     pub fn link_domains(&self) -> u32 {
-        u32::try_from(self.homes.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.0.homes.len()).unwrap_or(u32::MAX)
     }
 
     /// How many machines there are.
     #[must_use]
     pub fn machines(&self) -> u32 {
-        u32::try_from(self.machines.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.0.machines.len()).unwrap_or(u32::MAX)
     }
 
     /// How many IPUs there are.
@@ -144,27 +151,27 @@ impl Topology {
     /// The IPUs of a link domain that exist, bit i for IPU i; 0 for a link domain that does not exist.
     #[must_use]
     pub fn ipu_mask(&self, link_domain: u32) -> u64 {
-        self.present.get(link_domain as usize).copied().unwrap_or(0)
+        self.0.present.get(link_domain as usize).copied().unwrap_or(0)
     }
 
     /// The cluster of a link domain, and its number there.
     #[must_use]
     pub fn home(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
-        let (cluster, number) = self.homes.get(link_domain as usize)?;
-        Some((self.clusters.get(*cluster)?, *number))
+        let (cluster, number) = self.0.homes.get(link_domain as usize)?;
+        Some((self.0.clusters.get(*cluster)?, *number))
     }
 
     /// The address of the place that a controller names in `cluster`; none if there is no such IPU.
     #[must_use]
     pub fn address(&self, cluster: &ClusterId, place: IpuPlace) -> Option<IpuAddress> {
-        let cluster = self.clusters.iter().position(|other| other.id == *cluster)?;
-        let first = self.homes.iter().position(|(home, _)| *home == cluster)?;
+        let cluster = self.0.clusters.iter().position(|other| other.id == *cluster)?;
+        let first = self.0.homes.iter().position(|(home, _)| *home == cluster)?;
         let link_domain = u32::try_from(first).ok()?.checked_add(place.link_domain)?;
         let address = IpuAddress {
             link_domain,
             ipu: u8::try_from(place.ipu).ok()?,
         };
-        let (home, _) = self.homes.get(link_domain as usize)?;
+        let (home, _) = self.0.homes.get(link_domain as usize)?;
         (*home == cluster && self.contains(address)).then_some(address)
     }
 
@@ -196,7 +203,7 @@ impl Topology {
     /// The IPUs of one machine; none if there is no such agent.
     #[must_use]
     pub fn agent_ipus(&self, agent: &AgentId) -> Option<[IpuAddress; 4]> {
-        let (link_domain, slot) = *self.machines.get(agent)?;
+        let (link_domain, slot) = *self.0.machines.get(agent)?;
         Some([0, 1, 2, 3].map(|i| IpuAddress {
             link_domain,
             ipu: 4 * slot + i,
@@ -205,7 +212,7 @@ impl Topology {
 
     /// The agents with the places of their machines.
     pub fn agents(&self) -> impl Iterator<Item = (&AgentId, IpuAddress)> {
-        self.machines.iter().map(|(agent, (link_domain, slot))| {
+        self.0.machines.iter().map(|(agent, (link_domain, slot))| {
             (
                 agent,
                 IpuAddress {
@@ -220,7 +227,7 @@ impl Topology {
     pub(crate) fn masks(&self, allocation: &Allocation) -> BTreeMap<u32, u64> {
         let mut masks = BTreeMap::new();
         for agent in &allocation.agents {
-            if let Some((domain, slot)) = self.machines.get(agent) {
+            if let Some((domain, slot)) = self.0.machines.get(agent) {
                 *masks.entry(*domain).or_insert(0) |= 0b1111_u64 << (4 * slot);
             }
         }

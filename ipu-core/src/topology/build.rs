@@ -1,11 +1,12 @@
 //! The rules that make clusters and allocations a topology.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Allocation, Cluster, Topology, TopologyError};
+use super::{Allocation, Cluster, Parts, Topology, TopologyError};
 use crate::ids::AllocationId;
 
 /// The serialised form of a [`Topology`].
@@ -24,40 +25,35 @@ impl Topology {
     ///
     /// [`TopologyError`] for the first rule that is broken.
     pub fn new(clusters: Vec<Cluster>, allocations: Option<Vec<Allocation>>) -> Result<Self, TopologyError> {
-        let mut topology = Self {
-            clusters: Vec::new(),
-            allocations: Vec::new(),
-            allocation_numbers: BTreeMap::new(),
-            homes: Vec::new(),
-            present: Vec::new(),
-            machines: BTreeMap::new(),
-        };
+        let mut parts = Parts::default();
         for cluster in clusters {
-            topology.add_cluster(cluster)?;
+            parts.add_cluster(cluster)?;
         }
-        if topology.machines.is_empty() {
+        if parts.machines.is_empty() {
             return Err(TopologyError::NoMachines);
         }
         let allocations = match allocations {
             Some(allocations) => allocations,
-            None => topology.default_allocations()?,
+            None => parts.default_allocations()?,
         };
         for allocation in allocations {
-            topology.add_allocation(allocation)?;
+            parts.add_allocation(allocation)?;
         }
-        Ok(topology)
+        Ok(Self(Arc::new(parts)))
     }
+}
 
+impl Parts {
     fn add_cluster(&mut self, cluster: Cluster) -> Result<(), TopologyError> {
         if self.clusters.iter().any(|other| other.id == cluster.id) {
             return Err(TopologyError::ClusterTwice { cluster: cluster.id });
         }
         for (number, domain) in (0..).zip(&cluster.link_domains) {
             let index = self.homes.len();
-            if index >= Self::MAX_LINK_DOMAINS {
+            if index >= Topology::MAX_LINK_DOMAINS {
                 return Err(TopologyError::TooManyLinkDomains);
             }
-            if domain.machines.len() > Self::LINK_DOMAIN_MACHINES {
+            if domain.machines.len() > Topology::LINK_DOMAIN_MACHINES {
                 return Err(TopologyError::TooManyMachines {
                     cluster: cluster.id,
                     link_domain: number,
@@ -102,7 +98,7 @@ impl Topology {
     }
 
     fn add_allocation(&mut self, allocation: Allocation) -> Result<(), TopologyError> {
-        if self.allocation(&allocation.id).is_some() {
+        if self.allocation_numbers.contains_key(&allocation.id) {
             return Err(TopologyError::AllocationTwice {
                 allocation: allocation.id,
             });
@@ -153,8 +149,8 @@ impl TryFrom<Raw> for Topology {
 impl From<Topology> for Raw {
     fn from(topology: Topology) -> Self {
         Self {
-            clusters: topology.clusters,
-            allocations: Some(topology.allocations),
+            clusters: topology.0.clusters.clone(),
+            allocations: Some(topology.0.allocations.clone()),
         }
     }
 }
