@@ -255,17 +255,26 @@ impl Cache {
     }
 
     /// The workers of the job's first `instances` instances that others took away, with their instances, since the attempts that
-    /// `status` records began. The others are forgotten: their partitions go back.
-    pub(super) fn taken(&self, job: &str, instances: u32, status: &JobStatus) -> Vec<(u32, GoneWorker)> {
+    /// `status` records began. Those of other instances are remembered until their partitions are `given_back`: somebody may
+    /// want them again before that.
+    pub(super) fn taken(
+        &self,
+        job: &str,
+        instances: u32,
+        status: &JobStatus,
+        given_back: &BTreeSet<u32>,
+    ) -> Vec<(u32, GoneWorker)> {
         let mut known = self.lock();
         let Some(taken) = known.taken.get_mut(job) else {
             return Vec::new();
         };
         taken.retain(|(instance, worker)| {
             let memory = status.instances.iter().find(|memory| memory.index == *instance);
-            *instance < instances && memory.is_none_or(|memory| memory.attempt <= worker.attempt)
+            let wanted = *instance < instances || !given_back.contains(instance);
+            wanted && memory.is_none_or(|memory| memory.attempt <= worker.attempt)
         });
-        taken.iter().copied().collect()
+        let wanted = taken.iter().filter(|(instance, _)| *instance < instances);
+        wanted.copied().collect()
     }
 
     /// It was told to stop, and the API server agreed.

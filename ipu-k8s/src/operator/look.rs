@@ -60,6 +60,7 @@ impl Operator {
         // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
         let held = self.cache.held(uid);
         let new = status.phase.is_none() && seen.deleted == Deleted::No && seen.told;
+        let mut given_back = BTreeSet::new();
         if !(new && seen.pods.is_empty() && held.is_empty()) {
             answered.retain(|_, document| document.state == HoldState::Active);
             for instance in instances(spec, &remembered, &seen.pods, held) {
@@ -67,12 +68,14 @@ impl Operator {
                     Some(document) => Some(document),
                     None => self.see(spec, instance).await?,
                 };
-                seen.partitions
-                    .extend(document.map(|document| (instance, document)));
+                match document {
+                    Some(document) => drop(seen.partitions.insert(instance, document)),
+                    None => drop(given_back.insert(instance)),
+                }
             }
         }
         self.suspect(spec, &remembered, &mut seen).await?;
-        seen.taken = self.cache.taken(uid, spec.instances(), &remembered);
+        seen.taken = self.cache.taken(uid, spec.instances(), &remembered, &given_back);
         seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
         Ok(seen)
     }

@@ -120,7 +120,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     };
     let cache = Cache::new();
     let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.taken("u", 1, status).into_iter();
+        let taken = cache.taken("u", 1, status, &BTreeSet::new()).into_iter();
         taken.map(|(_, worker)| worker.index).collect()
     };
     let status = JobStatus::default();
@@ -158,7 +158,18 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
 
     let _ = cache.heard(&pod(7, 40, "Pending"));
     let _ = cache.gone(&pod(7, 41, "Pending"));
-    assert_eq!(cache.taken("u", 0, &status), [], "it has that instance no more");
+    assert_eq!(
+        cache.taken("u", 0, &status, &BTreeSet::new()),
+        [],
+        "it has that instance no more"
+    );
+    assert_eq!(
+        taken(&status),
+        [7],
+        "it has it again, and its partition was not given back"
+    );
+    assert_eq!(cache.taken("u", 0, &status, &[0].into()), []);
+    assert_eq!(taken(&status), [0_u32; 0], "what it gets now is fresh");
 }
 
 #[test]
@@ -176,7 +187,7 @@ fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_t
     status.instances.push(InstanceStatus::new(0));
     status.instances[0].attempt = 1;
     let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.taken("u", 1, status).into_iter();
+        let taken = cache.taken("u", 1, status, &BTreeSet::new()).into_iter();
         taken.map(|(_, worker)| worker.index).collect()
     };
     assert_eq!(taken(&status), [0]);

@@ -207,3 +207,31 @@ fn a_failed_worker_that_somebody_deletes_before_it_is_judged_has_failed_all_the_
     setting.world.delete("a");
     setting.until("a", Value::is_null);
 }
+
+#[test]
+fn a_worker_that_was_taken_by_force_comes_back_on_a_partition_that_was_reset_although_nobody_wanted_it_meanwhile()
+ {
+    let setting = Setting::new();
+    let mut spec = sleepers();
+    spec["ipusPerJobInstance"] = "2".into();
+    spec["workersPerJobInstance"] = "2".into();
+    setting.world.submit("a", spec);
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let wants = |instances: u32| {
+        let mut state = setting.world.state();
+        state.change_job("a", |job| job["spec"]["jobInstances"] = instances.into());
+    };
+    setting.world.state().take_by_force("a-worker-0");
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+    wants(0);
+    setting.pass("a");
+    // The other worker has not ended yet, so that the partition is still held.
+    assert!(!setting.world.state().pods["a-worker-1"]["metadata"]["deletionTimestamp"].is_null());
+    let state = |setting: &Setting| setting.world.state().holds.values().next().unwrap().state;
+    assert_eq!(state(&setting), "active");
+    wants(1);
+    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    assert_eq!(job["status"]["instances"][0]["attempt"], 1, "{job}");
+}
