@@ -81,7 +81,9 @@ pub struct Allocation {
 /// A clone is the same topology once more, not a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "build::Raw", into = "build::Raw")]
-pub struct Topology(Arc<Parts>);
+pub struct Topology {
+    parts: Arc<Parts>,
+}
 
 /// What a topology is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,36 +112,36 @@ impl Topology {
     /// The clusters, in order of their link domains' addresses.
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
-        &self.0.clusters
+        &self.parts.clusters
     }
 
     /// The allocations, in the order in which they were given.
     #[must_use]
     pub fn allocations(&self) -> &[Allocation] {
-        &self.0.allocations
+        &self.parts.allocations
     }
 
     /// The allocation `id`.
     #[must_use]
     pub fn allocation(&self, id: &AllocationId) -> Option<&Allocation> {
-        self.0.allocations.get(self.allocation_number(id)?)
+        self.parts.allocations.get(self.allocation_number(id)?)
     }
 
     /// The place of the allocation `id` in the list.
     pub(crate) fn allocation_number(&self, id: &AllocationId) -> Option<usize> {
-        self.0.allocation_numbers.get(id).copied()
+        self.parts.allocation_numbers.get(id).copied()
     }
 
     /// How many link domains there are, the addresses of which are `0..link_domains()`.
     #[must_use]
     pub fn link_domains(&self) -> u32 {
-        u32::try_from(self.0.homes.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.parts.homes.len()).unwrap_or(u32::MAX)
     }
 
     /// How many machines there are.
     #[must_use]
     pub fn machines(&self) -> u32 {
-        u32::try_from(self.0.machines.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.parts.machines.len()).unwrap_or(u32::MAX)
     }
 
     /// How many IPUs there are.
@@ -151,27 +153,31 @@ impl Topology {
     /// The IPUs of a link domain that exist, bit i for IPU i; 0 for a link domain that does not exist.
     #[must_use]
     pub fn ipu_mask(&self, link_domain: u32) -> u64 {
-        self.0.present.get(link_domain as usize).copied().unwrap_or(0)
+        self.parts.present.get(link_domain as usize).copied().unwrap_or(0)
     }
 
     /// The cluster of a link domain, and its number there.
     #[must_use]
     pub fn home(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
-        let (cluster, number) = self.0.homes.get(link_domain as usize)?;
-        Some((self.0.clusters.get(*cluster)?, *number))
+        let (cluster, number) = self.parts.homes.get(link_domain as usize)?;
+        Some((self.parts.clusters.get(*cluster)?, *number))
     }
 
     /// The address of the place that a controller names in `cluster`; none if there is no such IPU.
     #[must_use]
     pub fn address(&self, cluster: &ClusterId, place: IpuPlace) -> Option<IpuAddress> {
-        let cluster = self.0.clusters.iter().position(|other| other.id == *cluster)?;
-        let first = self.0.homes.iter().position(|(home, _)| *home == cluster)?;
+        let cluster = self
+            .parts
+            .clusters
+            .iter()
+            .position(|other| other.id == *cluster)?;
+        let first = self.parts.homes.iter().position(|(home, _)| *home == cluster)?;
         let link_domain = u32::try_from(first).ok()?.checked_add(place.link_domain)?;
         let address = IpuAddress {
             link_domain,
             ipu: u8::try_from(place.ipu).ok()?,
         };
-        let (home, _) = self.0.homes.get(link_domain as usize)?;
+        let (home, _) = self.parts.homes.get(link_domain as usize)?;
         (*home == cluster && self.contains(address)).then_some(address)
     }
 
@@ -203,7 +209,7 @@ impl Topology {
     /// The IPUs of one machine; none if there is no such agent.
     #[must_use]
     pub fn agent_ipus(&self, agent: &AgentId) -> Option<[IpuAddress; 4]> {
-        let (link_domain, slot) = *self.0.machines.get(agent)?;
+        let (link_domain, slot) = *self.parts.machines.get(agent)?;
         Some([0, 1, 2, 3].map(|i| IpuAddress {
             link_domain,
             ipu: 4 * slot + i,
@@ -212,7 +218,7 @@ impl Topology {
 
     /// The agents with the places of their machines.
     pub fn agents(&self) -> impl Iterator<Item = (&AgentId, IpuAddress)> {
-        self.0.machines.iter().map(|(agent, (link_domain, slot))| {
+        self.parts.machines.iter().map(|(agent, (link_domain, slot))| {
             (
                 agent,
                 IpuAddress {
@@ -227,7 +233,7 @@ impl Topology {
     pub(crate) fn masks(&self, allocation: &Allocation) -> BTreeMap<u32, u64> {
         let mut masks = BTreeMap::new();
         for agent in &allocation.agents {
-            if let Some((domain, slot)) = self.0.machines.get(agent) {
+            if let Some((domain, slot)) = self.parts.machines.get(agent) {
                 *masks.entry(*domain).or_insert(0) |= 0b1111_u64 << (4 * slot);
             }
         }

@@ -39,7 +39,9 @@ impl Topology {
         for allocation in allocations {
             parts.add_allocation(allocation)?;
         }
-        Ok(Self(Arc::new(parts)))
+        Ok(Self {
+            parts: Arc::new(parts),
+        })
     }
 }
 
@@ -149,8 +151,8 @@ impl TryFrom<Raw> for Topology {
 impl From<Topology> for Raw {
     fn from(topology: Topology) -> Self {
         Self {
-            clusters: topology.0.clusters.clone(),
-            allocations: Some(topology.0.allocations.clone()),
+            clusters: topology.parts.clusters.clone(),
+            allocations: Some(topology.parts.allocations.clone()),
         }
     }
 }

@@ -175,7 +175,7 @@ impl FromStr for Topology {
 impl fmt::Display for Topology {
     /// The text that parses to a topology of this shape; ids of agents and of allocations are not part of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [cluster] = &*self.0.clusters
+        if let [cluster] = &*self.parts.clusters
             && cluster.id.as_str() == "cl1"
             && let Some((name, _)) = PRESETS
                 .iter()
@@ -183,7 +183,7 @@ impl fmt::Display for Topology {
         {
             return f.write_str(name);
         }
-        for (number, cluster) in (1..).zip(&self.0.clusters) {
+        for (number, cluster) in (1..).zip(&self.parts.clusters) {
             if number > 1 {
                 f.write_str(";")?;
             }
