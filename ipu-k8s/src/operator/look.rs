@@ -69,8 +69,12 @@ impl Operator {
                     None => self.see(spec, instance).await?,
                 };
                 match document {
-                    Some(document) => drop(seen.partitions.insert(instance, document)),
-                    None => drop(given_back.insert(instance)),
+                    Some(document) => {
+                        seen.partitions.insert(instance, document);
+                    }
+                    None => {
+                        given_back.insert(instance);
+                    }
                 }
             }
         }
