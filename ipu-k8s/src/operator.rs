@@ -11,6 +11,7 @@ mod apply;
 mod cache;
 mod ends;
 mod events;
+mod hear;
 mod kubernetes;
 mod look;
 mod mpirun;

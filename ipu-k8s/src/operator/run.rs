@@ -15,12 +15,13 @@ use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::cache::Cache;
+use super::hear::{JobRef, Names, hear_jobs, name_of, reference, unfold};
 use super::kubernetes::{jobs, pods};
 use super::port::PortError;
 use super::reconcile::{Operator, Wake};
@@ -82,9 +83,13 @@ pub trait Observer: Send + Sync {
     fn heard(&self, job: &Value) {
         let _ = job;
     }
-    /// A job is gone.
+    /// A job is gone, of which this is known: its namespace, name and uid at least.
     fn gone(&self, job: &Value) {
         let _ = job;
+    }
+    /// So many jobs wait for a pass now, because as many as may be are worked on.
+    fn waiting(&self, jobs: usize) {
+        let _ = jobs;
     }
 }
 
@@ -92,17 +97,26 @@ struct Nobody;
 
 impl Observer for Nobody {}
 
-type JobRef = ObjectRef<DynamicObject>;
-
 /// What everybody in the loop shares.
-struct Shared {
+pub(super) struct Shared {
     operator: Operator,
-    cache: Arc<Cache>,
-    observer: Arc<dyn Observer>,
-    /// Jobs by their uid, because that is what Kubernetes Pods name.
-    names: Mutex<HashMap<String, JobRef>>,
+    pub(super) cache: Arc<Cache>,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) names: Mutex<Names>,
     /// Failures in a row, by job.
-    failures: Mutex<HashMap<String, u32>>,
+    pub(super) failures: Mutex<HashMap<String, u32>>,
+}
+
+impl Shared {
+    pub(super) fn new(operator: Operator, cache: Arc<Cache>, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            operator,
+            cache,
+            observer,
+            names: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
 }
 
 /// Works on jobs until `stop`; then ends what is under way and returns.
@@ -118,13 +132,7 @@ pub async fn run(
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
     operator.news.open();
-    let shared = Arc::new(Shared {
-        operator,
-        cache,
-        observer: Arc::clone(&options.observer),
-        names: Mutex::default(),
-        failures: Mutex::default(),
-    });
+    let shared = Arc::new(Shared::new(operator, cache, Arc::clone(&options.observer)));
     let _rest = Rest(Arc::clone(&shared));
     let (told, queue) = unbounded::<JobRef>();
     let api = |resource: &ApiResource| -> Api<DynamicObject> {
@@ -163,7 +171,8 @@ pub async fn run(
                 pause
             }
         };
-        take_turns(queue.take_until(stop), AT_ONCE, place, work).await;
+        let waiting = |jobs| options.observer.waiting(jobs);
+        take_turns(queue.take_until(stop), AT_ONCE, place, work, waiting).await;
     };
     let tell = join_all((0..TELLERS).map(|_| async {
         loop {
@@ -204,7 +213,7 @@ impl Drop for Rest {
 /// One pass; when the job is to be looked at again at the latest.
 async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     let object = unfold(job);
-    let name = name_of(job);
+    let name = name_of(&reference(job));
     shared.observer.began(&name);
     let _urgent = shared.operator.news.pass();
     let outcome = shared.operator.reconcile(&object).await;
@@ -226,7 +235,7 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
 
 /// When a job is tried again that could not be worked on.
 fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Duration {
-    let name = name_of(job);
+    let name = name_of(&reference(job));
     if matches!(error, PortError::Conflict(_) | PortError::NotFound(_)) {
         tracing::debug!(job = name, %error, "a job has changed meanwhile");
         return PAUSE_FIRST;
@@ -237,100 +246,6 @@ fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Dur
     let doubled = PAUSE_FIRST.saturating_mul(1_u32.checked_shl((*failures - 1).min(16)).unwrap_or(u32::MAX));
     tracing::warn!(job = name, %error, failures, "a job could not be worked on");
     doubled.min(PAUSE_MAX)
-}
-
-fn name_of(job: &DynamicObject) -> String {
-    let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-    format!("{namespace}/{}", job.metadata.name.as_deref().unwrap_or_default())
-}
-
-fn reference(job: &DynamicObject) -> JobRef {
-    ObjectRef::from_obj_with(job, jobs())
-}
-
-/// Makes little of a job that is kept: without what nobody reads, and as text, which takes a fraction of the room of its tree.
-fn fold(job: &mut DynamicObject) {
-    job.metadata.managed_fields = None;
-    if let Some(annotations) = &mut job.metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-    job.data = Value::String(job.data.to_string());
-}
-
-/// The object that was folded.
-fn unfold(job: &DynamicObject) -> Value {
-    let text = job.data.as_str().unwrap_or_default();
-    let mut object: Value = serde_json::from_str(text).unwrap_or_default();
-    object["metadata"] = serde_json::to_value(&job.metadata).unwrap_or_default();
-    // Objects of a list do not say what they are.
-    object["apiVersion"] = IpuJob::API_VERSION.into();
-    object["kind"] = IpuJob::KIND.into();
-    object
-}
-
-fn hear_jobs(
-    api: Api<DynamicObject>,
-    shared: Arc<Shared>,
-    told: UnboundedSender<JobRef>,
-) -> (Store<DynamicObject>, impl Future<Output = ()>) {
-    let writer = reflector::store::Writer::<DynamicObject>::new(jobs());
-    let store = writer.as_reader();
-    let stream = watcher::watcher(api, watcher::Config::default())
-        .default_backoff()
-        .modify(fold);
-    let stream = reflector::reflector(writer, stream);
-    let hear = async move {
-        let mut stream = std::pin::pin!(stream);
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Apply(job) | Event::InitApply(job)) => {
-                    remember(&shared, &job);
-                    if !is_settled(&shared.cache, &job) {
-                        let _ = told.unbounded_send(reference(&job));
-                    }
-                }
-                Ok(Event::Delete(job)) => forget(&shared, &job),
-                Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::warn!(%error, "the watch of IPUJobs is interrupted"),
-            }
-        }
-    };
-    (store, hear)
-}
-
-/// Whether the job is as it was written here, and was looked at then.
-fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
-    let metadata = &job.metadata;
-    let version = metadata.resource_version.as_deref().unwrap_or_default();
-    let uid = metadata.uid.as_deref().unwrap_or_default();
-    version
-        .parse()
-        .is_ok_and(|version| cache.is_settled(uid, version))
-}
-
-fn remember(shared: &Shared, job: &DynamicObject) {
-    if let Some(uid) = &job.metadata.uid {
-        let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.insert(uid.clone(), reference(job));
-    }
-    shared.observer.heard(&unfold(job));
-}
-
-fn forget(shared: &Shared, job: &DynamicObject) {
-    if let Some(uid) = &job.metadata.uid {
-        shared
-            .names
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(uid);
-        shared.cache.forget(uid);
-    }
-    shared
-        .failures
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&name_of(job));
-    shared.observer.gone(&unfold(job));
 }
 
 async fn hear_pods(
@@ -433,35 +348,4 @@ fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (OwnerDocumen
         .as_ref()
         .filter(|owner| owner.kind == IpuJob::KIND)?;
     Some((partition.id.clone(), (owner.clone(), partition.instance)))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_job_that_is_kept_is_the_job_that_was_heard_of() {
-        let mut object = json!({
-            "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
-            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "finalizers": ["x"]},
-            "spec": {"jobInstances": 2, "workers": {"template": {"spec": {"containers": [{"args": ["\"\u{e9}\n"]}]}}}},
-            "status": {"phase": "Running", "phaseSeconds": {"queue": 0.25}},
-        });
-        let mut job: DynamicObject = serde_json::from_value(object.clone()).expect("an object");
-        fold(&mut job);
-        assert_eq!(unfold(&job), object);
-        // As a list has it.
-        object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
-        let parts = ["metadata", "spec", "status"].map(|part| (part.to_owned(), object[part].clone()));
-        let mut job: DynamicObject =
-            serde_json::from_value(Value::Object(parts.into_iter().collect())).expect("an object");
-        fold(&mut job);
-        object["metadata"]
-            .as_object_mut()
-            .expect("it is")
-            .remove("managedFields");
-        assert_eq!(unfold(&job), object);
-    }
 }

@@ -49,6 +49,10 @@ impl<T: Clone + Eq + Hash, M: Copy + Ord> Line<T, M> {
         }
     }
 
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
     fn first(&self) -> Option<M> {
         self.order.first_key_value().map(|((at, _), _)| *at)
     }
@@ -62,12 +66,14 @@ impl<T: Clone + Eq + Hash, M: Copy + Ord> Line<T, M> {
 
 /// Does `work` on whatever is `told`, and again after the time that it answers, if any; at most on `most` at a time, never twice on
 /// the same at once, and first on what waits since the earliest moment, as `since` says. What is told of while it is worked on is
-/// worked on again. When `told` ends, what is under way is ended and nothing is begun. Everything stops if this is dropped.
+/// worked on again. When `told` ends, what is under way is ended and nothing is begun. Everything stops if this is dropped. `waiting`
+/// is told how many wait for their turn whenever that changes.
 pub(super) async fn take_turns<T, M, F>(
     told: impl Stream<Item = T>,
     most: usize,
     since: impl Fn(&T) -> M,
     work: impl Fn(T) -> F,
+    waiting: impl Fn(usize),
 ) where
     T: Clone + Eq + Hash + Send + 'static,
     M: Copy + Ord,
@@ -80,12 +86,17 @@ pub(super) async fn take_turns<T, M, F>(
     let mut passes = JoinSet::new();
     // What is worked on, and whether it was told of meanwhile.
     let mut busy: HashMap<T, bool> = HashMap::new();
+    let mut told_waiting = 0;
     while open || !passes.is_empty() {
         while open && passes.len() < most {
             let Some(what) = ready.pop() else { break };
             busy.insert(what.clone(), false);
             let pass = work(what.clone());
             passes.spawn(async move { (what, pass.await) });
+        }
+        if ready.len() != told_waiting {
+            told_waiting = ready.len();
+            waiting(told_waiting);
         }
         let due = later.first();
         tokio::select! {
@@ -142,6 +153,7 @@ mod tests {
         done: Vec<u32>,
         busy: Vec<u32>,
         most: usize,
+        waiting: Vec<usize>,
     }
 
     const PASS: Duration = Duration::from_millis(10);
@@ -167,7 +179,9 @@ mod tests {
                 (what == 7).then_some(Duration::from_secs(1))
             }
         };
-        let loops = tokio::spawn(take_turns(told, most, |what| *what, work));
+        let kept = Arc::clone(&log);
+        let waiting = move |many| kept.lock().expect("nobody panics").waiting.push(many);
+        let loops = tokio::spawn(take_turns(told, most, |what| *what, work, waiting));
         (tell, log, loops)
     }
 
@@ -185,7 +199,9 @@ mod tests {
         let all = done(&log);
         assert_eq!(all.len(), 5, "{all:?}");
         assert_eq!(all[2..], [10, 20, 30][..3], "{all:?}");
-        assert_eq!(log.lock().expect("nobody panics").most, 2);
+        let log = log.lock().expect("nobody panics");
+        assert_eq!(log.most, 2);
+        assert_eq!(log.waiting, [1, 2, 3, 2, 1, 0]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -249,6 +265,7 @@ mod tests {
             1,
             |what: &u32| *what,
             |_| async { panic!("oh") },
+            |_| {},
         ));
         tell.unbounded_send(1).expect("it listens");
         assert!(loops.await.is_err_and(|error| error.is_panic()));
