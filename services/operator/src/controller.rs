@@ -1,7 +1,9 @@
 //! Where the work on jobs begins: the loop of `ipu-k8s`, with what this process was told of proxy and images.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use ipu_core::Timestamp;
@@ -59,15 +61,25 @@ pub async fn run_controller(
             metrics: metrics.clone(),
             progress: progress.clone(),
             working: std::sync::Mutex::default(),
+            waiting: AtomicUsize::default(),
         });
         // It is stopped by being dropped.
         let never = std::future::pending();
         loops.push(run(client, operator, cache, proxy.clone(), options, never));
     }
-    metrics.jobs().forget();
+    let _leads = Leads(metrics);
     progress.await_ready(KNOWN);
     join_all(loops).await;
     Ok(())
+}
+
+/// Whoever leads no longer hears of no job, and counts none.
+struct Leads(Metrics);
+
+impl Drop for Leads {
+    fn drop(&mut self) {
+        self.0.jobs().forget();
+    }
 }
 
 fn installation(config: &Config) -> Installation {
@@ -96,11 +108,14 @@ fn now() -> Timestamp {
 struct Watcher {
     metrics: Metrics,
     progress: Progress,
-    working: std::sync::Mutex<std::collections::HashMap<String, Working>>,
+    /// What is under way, and since when.
+    working: std::sync::Mutex<HashMap<String, (Working, Instant)>>,
+    /// How many jobs wait in this loop.
+    waiting: AtomicUsize,
 }
 
 impl Watcher {
-    fn working(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Working>> {
+    fn working(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Working, Instant)>> {
         self.working
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -114,16 +129,24 @@ impl Observer for Watcher {
 
     fn began(&self, job: &str) {
         let working = self.progress.begin(job);
-        self.working().insert(job.to_owned(), working);
+        self.working().insert(job.to_owned(), (working, Instant::now()));
     }
 
     fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
-        self.working().remove(job);
-        self.metrics.jobs().passed(match outcome {
+        let Some((_, since)) = self.working().remove(job) else {
+            return;
+        };
+        let outcome = match outcome {
             Ok(()) => "done",
             Err(PortError::Conflict(_) | PortError::NotFound(_)) => "changed meanwhile",
             Err(_) => "failed",
-        });
+        };
+        self.metrics.jobs().passed(outcome, since.elapsed());
+    }
+
+    fn waiting(&self, jobs: usize) {
+        let before = self.waiting.swap(jobs, Ordering::Relaxed);
+        self.metrics.jobs().waiting(before, jobs);
     }
 
     fn heard(&self, job: &serde_json::Value) {

@@ -153,3 +153,85 @@ fn refuse(refusal: &Refusal) -> warp::reply::Response {
     }
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::json;
+
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../docs/operator.md");
+
+    /// A metric: its kind, its labels, and what it tells.
+    type Described = BTreeMap<String, (String, BTreeSet<String>, String)>;
+
+    /// What the table of the guide says.
+    fn documented() -> Described {
+        let cells = |line: &str| {
+            line.split('|')
+                .map(|cell| cell.trim().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let rows = GUIDE.lines().filter(|line| line.starts_with("| `ipu")).map(cells);
+        let metrics = rows.filter_map(|cells| match cells.as_slice() {
+            [_, name, kind, labels, help, _] => {
+                let labels = labels
+                    .split(',')
+                    .map(|label| label.trim().trim_matches('`').to_owned());
+                let labels = labels.filter(|label| !label.is_empty()).collect();
+                Some((
+                    name.trim_matches('`').to_owned(),
+                    (kind.clone(), labels, help.clone()),
+                ))
+            }
+            _ => None,
+        });
+        metrics.collect()
+    }
+
+    /// What `text` says of itself.
+    fn printed(text: &str) -> Described {
+        let mut all = Described::new();
+        let mut last = String::new();
+        for line in text.lines() {
+            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            match words.as_slice() {
+                ["#", "HELP", name, help] => {
+                    // The library ends every sentence.
+                    all.entry((*name).to_owned()).or_default().2 = help.trim_end_matches('.').to_owned();
+                    (*name).clone_into(&mut last);
+                }
+                ["#", "TYPE", name, kind] => {
+                    all.entry((*name).to_owned()).or_default().0 = (*kind).to_owned()
+                }
+                _ => {
+                    let labels = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+                    let pairs = labels.into_iter().flat_map(|(labels, _)| labels.split("\","));
+                    let names = pairs
+                        .filter_map(|pair| pair.split_once('='))
+                        .map(|(name, _)| name);
+                    let names = names.filter(|name| *name != "le").map(str::to_owned);
+                    all.entry(last.clone()).or_default().1.extend(names);
+                }
+            }
+        }
+        all.remove("");
+        all
+    }
+
+    #[test]
+    fn the_guide_describes_every_metric_as_it_is_printed() {
+        let metrics = Metrics::default();
+        metrics.reviewed("mutate", "allowed", Duration::ZERO);
+        let jobs = metrics.jobs();
+        jobs.passed("done", Duration::ZERO);
+        let times = json!({"queue": 0.0, "partition": 0.0, "schedule": 0.0, "start": 0.0});
+        for status in [json!({}), json!({"phase": "Completed", "phaseSeconds": times})] {
+            jobs.heard(&json!({"metadata": {"uid": "u"}, "status": status}));
+        }
+        let text = metrics.render();
+        assert_eq!(documented(), printed(&text), "{text}");
+    }
+}
