@@ -133,6 +133,17 @@ fn resource_of(object: &Value) -> Result<ApiResource, PortError> {
     ))
 }
 
+/// Whether what is there is of a job of the name of the one that `object` is of.
+fn has_owner_of(there: &DynamicObject, object: &Value) -> bool {
+    let ours = &object["metadata"]["ownerReferences"][0];
+    let mut owners = there.metadata.owner_references.iter().flatten();
+    owners.any(|owner| {
+        ours["apiVersion"] == owner.api_version.as_str()
+            && ours["kind"] == owner.kind.as_str()
+            && ours["name"] == owner.name.as_str()
+    })
+}
+
 fn bad(message: &str) -> PortError {
     PortError::Refused {
         code: "BadObject".to_owned(),
@@ -250,18 +261,32 @@ impl ApiServer for KubeApi {
     async fn apply(&self, object: &Value) -> Result<(), PortError> {
         let resource = resource_of(object)?;
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        // Mostly it is not there yet. What there is may be of an earlier job of the name, which Kubernetes has not removed yet:
-        // a merge patch replaces its owners, where to apply would add one.
+        // Mostly it is not there yet.
         match self.create(&resource, object).await {
             Err(PortError::Conflict(_)) => {}
             done => return done.map(drop),
         }
+        let api = self.api(text("namespace"), &resource);
+        let there = call(api.get(text("name"))).await?;
+        if !has_owner_of(&there, object) {
+            return Err(PortError::Refused {
+                code: "NameTaken".to_owned(),
+                message: format!(
+                    "a {} that is not of this job is called {}: delete it, or give the job another name",
+                    resource.kind,
+                    text("name")
+                ),
+            });
+        }
+        // It may be of an earlier job of the name, which Kubernetes has not removed yet: a merge patch replaces its owners, where
+        // to apply would add one.
+        let mut patch = object.clone();
+        patch["metadata"]["resourceVersion"] = there.metadata.resource_version.into();
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let api = self.api(text("namespace"), &resource);
-        call(api.patch(text("name"), &params, &Patch::Merge(object)))
+        call(api.patch(text("name"), &params, &Patch::Merge(patch)))
             .await
             .map(drop)
     }

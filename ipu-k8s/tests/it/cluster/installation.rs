@@ -87,7 +87,7 @@ const NEEDED: [Right; 40] = [
     Right(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Right(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Right(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "patch", "graphcore.ai", "ipujobs/status", "default"),
+    Right(OPERATOR, "update", "graphcore.ai", "ipujobs/status", "default"),
     Right(
         OPERATOR,
         "update",
