@@ -22,6 +22,7 @@ mod port;
 mod reconcile;
 mod record;
 mod run;
+mod trouble;
 mod turns;
 
 pub use self::cache::Cache;

@@ -12,17 +12,14 @@ use super::apply::Step;
 use super::cache::Cache;
 use super::news::News;
 use super::pods::version;
-use super::port::{ApiServer, Partitions, PortError};
+use super::port::{ApiServer, JobEvent, Partitions, PortError, Severity};
 use super::record::{Leaves, Written};
+use super::trouble::{RETRY, Trouble};
 use crate::crd::{IpuJob, IpuJobStatus};
 use crate::resources::{Blueprint, Installation};
 
 /// How often one pass may look again after something moved, before others have their turn.
 const LOOKS: u32 = 8;
-/// How soon a job is looked at again that could not be worked on because somebody did not answer.
-const RETRY: Duration = Duration::from_secs(1);
-/// How soon a job is looked at again that was refused something: until somebody changes something, it stays refused.
-const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 /// How far ahead of others jobs are worked on that are on their way to running, so that few are at the same time.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -193,19 +190,24 @@ impl Operator {
                 });
             }
             let mut moved = false;
+            let mut trouble = None;
             for effect in &plan.effects {
                 tracing::debug!(job = %spec.key(), ?effect, "does");
                 match self.apply(effect, &blueprint, &object, &mut seen).await {
                     Ok(Step::Moved) => moved = true,
                     Ok(Step::Still) => {}
                     Ok(Step::Over) => return Ok(Wake::WhenTold),
-                    Err(error) => return self.excuse(&object, error).await,
+                    // What was decided is recorded all the same: it follows from what was seen, not from what was done.
+                    Err(error) => {
+                        trouble = Some(Trouble::of(&object, error)?);
+                        break;
+                    }
                 }
             }
             // What moved is looked at again before it is told of, unless a verdict is to be recorded first: a record that
             // is left out is as one that was lost, which plans allow for.
             let verdict = plan.wake == Some(Duration::ZERO);
-            if moved && !verdict && looks < LOOKS {
+            if moved && !verdict && looks < LOOKS && trouble.is_none() {
                 partitions = seen.partitions;
                 continue;
             }
@@ -214,13 +216,19 @@ impl Operator {
             // Nobody tells that nothing has happened.
             let says = seen.pods.iter().filter_map(|pod| pod.says_in(seen.now));
             latest = says.fold(latest, |latest, pause| latest.or_earlier(Wake::After(pause)));
-            match self.record(&blueprint, &object, &status, &plan, &seen).await {
+            let recorded = self
+                .record(&blueprint, &object, &status, &plan, &seen, trouble.as_ref())
+                .await;
+            match recorded {
                 Ok(Written::Now(written)) => object = written,
                 Ok(Written::Before) => {}
                 Ok(Written::Later(pause)) => latest = latest.or_earlier(Wake::After(pause)),
                 // Somebody wrote meanwhile, or it is gone: the watch tells.
                 Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Wake::WhenTold),
                 Err(error) => return Err(error),
+            }
+            if let Some(trouble) = trouble.filter(|_| !verdict) {
+                return Ok(Wake::After(trouble.retry()).or_earlier(latest));
             }
             // A specification that changed meanwhile is for the next pass.
             let same = object["metadata"]["generation"] == generation;
@@ -231,31 +239,41 @@ impl Operator {
         }
     }
 
-    /// Tells in the status why a job could not be worked on, if it waits.
+    /// Tells in the status why a job could not be looked at, if something is to be done for it.
     async fn excuse(&self, object: &Value, error: PortError) -> Result<Wake, PortError> {
-        let (code, message, retry) = match &error {
-            PortError::Conflict(_) | PortError::NotFound(_) => return Err(error),
-            PortError::Refused { code, message } => (code.as_str(), message.clone(), REFUSED_RETRY),
-            PortError::NotDone(message) | PortError::Unavailable(message) => {
-                ("Unavailable", message.clone(), RETRY)
+        let trouble = Trouble::of(object, error)?;
+        let before = read_status(object);
+        let changed = object["metadata"]["generation"].as_i64() != before.observed_generation;
+        let waits_for = if !object["metadata"]["deletionTimestamp"].is_null() {
+            Some("the job is being deleted;")
+        } else {
+            match before.phase {
+                None | Some(JobPhase::Pending | JobPhase::Restarting) => Some("partition not ready yet!"),
+                Some(phase) if changed && !phase.is_finished() => {
+                    Some("the job was changed, which is not done yet;")
+                }
+                // It goes on, or is over: it waits for nothing.
+                Some(_) => None,
             }
         };
-        tracing::warn!(job = %name_of(object), code, %message, "a job could not be worked on");
-        let before = read_status(object);
-        let mut after = before.clone();
-        // A job that runs or has finished waits for nothing.
-        let waits_for = match before.phase {
-            None | Some(JobPhase::Pending | JobPhase::Restarting) => Some("partition not ready yet!"),
-            Some(JobPhase::Terminating) => Some("the job is being deleted;"),
-            Some(_) => None,
-        };
+        let mut latest = Wake::After(trouble.retry());
         if let Some(waits_for) = waits_for {
-            after.last_message = format!("{waits_for} {code}: {message}");
+            let mut after = before.clone();
+            after.last_message = format!("{waits_for} {trouble}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
-            self.write_status(object, &before, after, self.now(), Leaves::Something)
-                .await?;
+            let now = self.now();
+            let written = self.write_status(object, &before, after, now, Leaves::Something);
+            match written.await? {
+                Written::Now(_) => {
+                    if let Some(event) = trouble.event(&before, now) {
+                        self.put(object, event).await;
+                    }
+                }
+                Written::Before => {}
+                Written::Later(pause) => latest = latest.or_earlier(Wake::After(pause)),
+            }
         }
-        Ok(Wake::After(retry))
+        Ok(latest)
     }
 
     /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
@@ -268,11 +286,21 @@ impl Operator {
         let mut after = before.clone();
         after.last_message = format!("the job cannot be run: {}", told.join("; "));
         after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
+        let event = JobEvent {
+            severity: Severity::Warning,
+            reason: "InvalidJob".to_owned(),
+            note: after.last_message.clone(),
+            at: self.now(),
+        };
         match self
-            .write_status(object, &before, after, self.now(), Leaves::Something)
+            .write_status(object, &before, after, event.at, Leaves::Something)
             .await?
         {
-            Written::Now(_) | Written::Before => Ok(Wake::WhenTold),
+            Written::Now(_) => {
+                self.put(object, event).await;
+                Ok(Wake::WhenTold)
+            }
+            Written::Before => Ok(Wake::WhenTold),
             Written::Later(pause) => Ok(Wake::After(pause)),
         }
     }
@@ -311,11 +339,6 @@ impl Operator {
 /// The status of an object; an empty one if it has none or another's.
 pub(super) fn read_status(object: &Value) -> IpuJobStatus {
     serde_json::from_value(object["status"].clone()).unwrap_or_default()
-}
-
-fn name_of(object: &Value) -> String {
-    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-    format!("{}/{}", text("namespace"), text("name"))
 }
 
 fn wake(plan: &Plan, at_once: bool) -> Wake {

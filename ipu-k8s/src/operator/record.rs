@@ -12,6 +12,7 @@ use super::observe::{Deleted, Seen};
 use super::pods::{Count, KubePod, version};
 use super::port::{JobEvent, PortError, Severity};
 use super::reconcile::Operator;
+use super::trouble::Trouble;
 use crate::crd::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, WorkersStatus,
 };
@@ -55,6 +56,7 @@ impl Operator {
         before: &IpuJobStatus,
         plan: &Plan,
         seen: &Seen,
+        trouble: Option<&Trouble>,
     ) -> Result<Written, PortError> {
         let uid = blueprint.spec.key().uid.as_str();
         let begun = if before.phase.is_none() || is_ending(before, plan) {
@@ -64,30 +66,42 @@ impl Operator {
         };
         let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
         self.cache.is_going(uid, goes.then_some(begun));
-        let after = report(blueprint, object, before, plan, seen, begun);
+        let mut after = report(blueprint, object, before, plan, seen, begun);
+        if let Some(trouble) = trouble.filter(|trouble| trouble.is_worth_a_word(plan.status.phase)) {
+            after.last_message = format!("{}; {trouble}", after.last_message);
+        }
         let rest = BRIEF.saturating_sub(seen.now.since(begun));
-        if !rest.is_zero() && is_brief(before, plan, seen) {
+        if !rest.is_zero() && trouble.is_none() && is_brief(before, plan, seen) {
             return Ok(Written::Later(rest));
         }
-        let leaves = if after != *before && is_settled(blueprint, object, &after, plan, seen) {
-            Leaves::Nothing
-        } else {
-            Leaves::Something
-        };
+        let leaves =
+            if after != *before && trouble.is_none() && is_settled(blueprint, object, &after, plan, seen) {
+                Leaves::Nothing
+            } else {
+                Leaves::Something
+            };
         let written = self
             .write_status(object, before, after.clone(), seen.now, leaves)
             .await?;
-        if let (Written::Now(_), Some(event)) = (&written, event(before, &after, plan, seen.now)) {
-            let key = blueprint.spec.key();
-            let about = json!({"metadata": {
-                "namespace": key.namespace.as_str(), "name": key.name.as_str(), "uid": uid,
-            }});
-            let telling = Telling { job: about, event };
-            if let Some(telling) = self.news.put(telling) {
-                self.tell(&telling).await;
+        if matches!(written, Written::Now(_)) {
+            let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
+            let events = [event(before, &after, plan, seen.now), in_the_way];
+            for event in events.into_iter().flatten() {
+                self.put(object, event).await;
             }
         }
         Ok(written)
+    }
+
+    /// Has the users of a job told, when there is time.
+    pub(super) async fn put(&self, object: &Value, event: JobEvent) {
+        let text = |name: &str| object["metadata"][name].clone();
+        let about = json!({"metadata": {
+            "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
+        }});
+        if let Some(telling) = self.news.put(Telling { job: about, event }) {
+            self.tell(&telling).await;
+        }
     }
 
     /// Tells users of a job. Whoever is not told finds it in the status.

@@ -5,6 +5,8 @@ mod force;
 mod leaving;
 mod passes;
 mod port;
+mod random;
+mod refused;
 mod simulation;
 mod taken;
 mod world;

@@ -51,7 +51,11 @@ async fn what_is_somebody_elses_is_left_alone_and_the_job_is_told_so() {
     let mut of_nobody = of_job("nobody", "mine");
     of_nobody["metadata"]["ownerReferences"] = Value::Null;
     for theirs in [of_another, of_nobody] {
-        cluster.apply(&theirs.to_string()).unwrap();
+        let file = cluster.directory().join("theirs.json");
+        std::fs::write(&file, theirs.to_string()).unwrap();
+        cluster
+            .kubectl(&["create", "-f", &file.display().to_string()])
+            .unwrap();
         let before = stored(&cluster);
         match api.apply(&of_job("first", "ours")).await {
             Err(PortError::Refused { code, message }) => {

@@ -50,6 +50,18 @@ impl Port {
         answer
     }
 
+    /// Calls the proxy, if it is there.
+    async fn proxy<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+        self.call(|state| {
+            if state.proxy_is_away {
+                Err(PortError::Unavailable("the proxy is away".into()))
+            } else {
+                act(state)
+            }
+        })
+        .await
+    }
+
     /// Changes the job of this name, if `version` is its newest.
     async fn change(
         &self,
@@ -86,6 +98,12 @@ impl ApiServer for Port {
             let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
             if state.pods.contains_key(&name) {
                 return Err(PortError::Conflict(format!("{name} exists")));
+            }
+            if state.pods.len() >= state.quota {
+                return Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: format!("pods \"{name}\" is forbidden: exceeded quota"),
+                });
             }
             state.writes += 1;
             state.version += 1;
@@ -213,12 +231,12 @@ fn merge(target: &mut Value, patch: &Value) {
 #[async_trait]
 impl Partitions for Port {
     async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
-        self.call(|state| Ok(state.holds.get(id).map(|hold| state.document(id, hold))))
+        self.proxy(|state| Ok(state.holds.get(id).map(|hold| state.document(id, hold))))
             .await
     }
 
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
-        self.call(|state| {
+        self.proxy(|state| {
             let now = state.now;
             let new = Hold {
                 wanted: wanted.clone(),
@@ -255,7 +273,7 @@ impl Partitions for Port {
     }
 
     async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
-        self.call(|state| {
+        self.proxy(|state| {
             let now = state.now;
             let Some(hold) = state.holds.get_mut(id) else {
                 return Err(PortError::Refused {
@@ -277,7 +295,7 @@ impl Partitions for Port {
     }
 
     async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
-        self.call(|state| {
+        self.proxy(|state| {
             state.expect_free(id, None);
             let now = state.now;
             let Some(hold) = state.holds.get_mut(id) else {

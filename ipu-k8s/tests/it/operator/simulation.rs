@@ -13,7 +13,8 @@ use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
 use super::passes::finish;
-use super::world::{Operators, Random, State, World, uid};
+use super::random::Random;
+use super::world::{Operators, State, World, uid};
 
 type Pass = Pin<Box<dyn Future<Output = Result<Wake, PortError>>>>;
 
@@ -186,6 +187,7 @@ impl Life {
     /// Nothing goes wrong any more. Works on all jobs until nothing changes.
     fn calm(&mut self) {
         self.world.state().trouble = 0;
+        self.world.state().quota = usize::MAX;
         let jobs: Vec<String> = self.world.state().jobs.keys().cloned().collect();
         for job in jobs {
             self.world

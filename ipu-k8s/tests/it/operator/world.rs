@@ -12,28 +12,7 @@ use serde_json::{Value, json};
 
 use super::force::Unseen;
 use super::port::Port;
-
-/// A small generator of numbers that are as good as random (SplitMix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use super::random::Random;
 
 /// What a watch is told.
 #[derive(Clone, Debug)]
@@ -107,6 +86,9 @@ pub(crate) struct State {
     pub(crate) events: Vec<String>,
     /// How often something goes wrong: one call in so many; never if 0.
     pub(crate) trouble: u64,
+    /// The most Kubernetes Pods that a quota allows: more are refused.
+    pub(crate) quota: usize,
+    pub(crate) proxy_is_away: bool,
     /// How often a watch breaks while things go wrong: one time that it is heard in so many.
     gaps: u64,
     /// How many operators may work at the same time.
@@ -133,6 +115,11 @@ impl World {
         let capacity = 2 << random.below(3);
         let trouble = [0, 6, 12, 40][usize::try_from(random.below(4)).unwrap()];
         let gaps = [2, 5, 30][usize::try_from(random.below(3)).unwrap()];
+        let quota = if trouble != 0 && random.one_in(4) {
+            usize::try_from(random.below(5)).unwrap()
+        } else {
+            usize::MAX
+        };
         Self(Arc::new(Mutex::new(State {
             random,
             now: 1_000_000,
@@ -149,6 +136,8 @@ impl World {
             faults: 0,
             events: Vec::new(),
             trouble,
+            quota,
+            proxy_is_away: false,
             gaps,
             operators,
         })))

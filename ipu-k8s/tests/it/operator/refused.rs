@@ -1,0 +1,162 @@
+//! What is refused to a job, and what cannot be reached: its status says so, whatever it was doing before.
+
+use std::time::Duration;
+
+use ipu_k8s::operator::Wake;
+use serde_json::{Value, json};
+
+use super::passes::{Setting, finish};
+
+/// Instances of one worker, for inference.
+fn serving(instances: u32) -> Value {
+    json!({
+        "jobInstances": instances, "ipusPerJobInstance": "1",
+        "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i", "command": ["/bin/sh", "-c", "sleep 365d"]}]}}},
+    })
+}
+
+fn message(job: &Value) -> &str {
+    job["status"]["lastMessage"].as_str().unwrap_or_default()
+}
+
+/// Changes the specification, as the API server does.
+fn change(setting: &Setting, with: impl FnOnce(&mut Value)) {
+    setting.world.state().change_job("a", |job| {
+        with(&mut job["spec"]);
+        let generation = job["metadata"]["generation"].as_i64().unwrap();
+        job["metadata"]["generation"] = (generation + 1).into();
+    });
+}
+
+fn is_forbidden(job: &Value) -> bool {
+    message(job).ends_with("; Forbidden: pods \"a-worker-1\" is forbidden: exceeded quota")
+}
+
+#[test]
+fn a_new_job_whose_worker_is_refused_says_what_it_holds_and_why_it_waits() {
+    let setting = Setting::new();
+    setting.world.state().quota = 0;
+    setting.world.submit("a", serving(1));
+    let job = setting.until("a", |job| message(job).contains("Forbidden"));
+    let status = &job["status"];
+    assert_eq!(
+        message(&job),
+        "Successfully reconciled IPUJob: 0 of 1 workers of instance 0 run; Forbidden: pods \"a-worker-0\" is forbidden: \
+         exceeded quota"
+    );
+    assert_eq!(status["phase"], "Pending");
+    assert_eq!(
+        (&status["desiredReplicas"], &status["ipusHeld"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(status["instances"][0]["state"], "Starting");
+    assert_eq!(
+        status["selector"],
+        "graphcore.ai/ipujob-name=a,graphcore.ai/role=worker"
+    );
+    let events = setting.world.state().events.clone();
+    assert_eq!(
+        events.iter().filter(|event| *event == "Forbidden").count(),
+        1,
+        "{events:?}"
+    );
+    // It is tried again, and told once.
+    setting.world.state().now += 20_000;
+    setting.pass("a");
+    let events = setting.world.state().events.clone();
+    assert_eq!(
+        events.iter().filter(|event| *event == "Forbidden").count(),
+        1,
+        "{events:?}"
+    );
+    setting.world.state().quota = 1;
+    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    assert_eq!(message(&job), "Successfully reconciled IPUJob");
+}
+
+#[test]
+fn a_running_job_that_cannot_be_scaled_says_so() {
+    let setting = Setting::new();
+    setting.world.submit("a", serving(1));
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    setting.world.state().quota = 1;
+    change(&setting, |spec| spec["jobInstances"] = 2.into());
+    let job = setting.until("a", is_forbidden);
+    let status = &job["status"];
+    assert_eq!(
+        (
+            &status["currentReplicas"],
+            &status["desiredReplicas"],
+            &status["ipusHeld"]
+        ),
+        (&json!(1), &json!(2), &json!(2)),
+        "{job}"
+    );
+    // What happens to the other instance meanwhile is recorded too.
+    setting.world.state().change_pod("a-worker-0", |pod| {
+        pod["status"]["phase"] = "Failed".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
+    });
+    let job = setting.until("a", |job| !job["status"]["firstFailure"].is_null());
+    assert_eq!(job["status"]["firstFailure"]["exitCode"], 3);
+}
+
+#[test]
+fn a_suspended_job_that_cannot_go_on_says_so() {
+    let setting = Setting::new();
+    let mut spec = serving(1);
+    spec["suspend"] = true.into();
+    setting.world.submit("a", spec);
+    setting.until("a", |job| job["status"]["phase"] == "Suspended");
+    setting.world.state().quota = 0;
+    change(&setting, |spec| spec["suspend"] = false.into());
+    let job = setting.until("a", |job| message(job).contains("Forbidden"));
+    assert_eq!(
+        (&job["status"]["phase"], &job["status"]["ipusHeld"]),
+        (&json!("Pending"), &json!(1))
+    );
+}
+
+#[test]
+fn a_job_that_cannot_be_looked_at_says_so_if_it_is_deleted_or_was_changed_and_goes_on_otherwise() {
+    let setting = Setting::new();
+    setting.world.submit("a", serving(1));
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let unreachable = |setting: &Setting| {
+        setting.world.state().proxy_is_away = true;
+        let job = setting.world.state().jobs["a"].clone();
+        let wake = finish(setting.operator.reconcile(&job));
+        assert!(
+            matches!(wake, Ok(Wake::After(pause)) if pause <= Duration::from_secs(1)),
+            "{wake:?}"
+        );
+        setting.world.state().jobs["a"].clone()
+    };
+    assert_eq!(message(&unreachable(&setting)), "Successfully reconciled IPUJob");
+    change(&setting, |spec| spec["jobInstances"] = 2.into());
+    setting.world.state().now += 60_000;
+    assert_eq!(
+        message(&unreachable(&setting)),
+        "the job was changed, which is not done yet; Unavailable: the proxy is away"
+    );
+    setting.world.state().proxy_is_away = false;
+    setting.until("a", |job| job["status"]["currentReplicas"] == 2);
+    setting.world.delete("a");
+    setting.world.state().now += 60_000;
+    assert_eq!(
+        message(&unreachable(&setting)),
+        "the job is being deleted; Unavailable: the proxy is away"
+    );
+}
+
+#[test]
+fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
+    let setting = Setting::new();
+    let mut spec = serving(1);
+    spec["ipusPerJobInstance"] = "3".into();
+    setting.world.submit("a", spec);
+    let job = setting.until("a", |job| message(job).contains("cannot be run"));
+    assert!(message(&job).contains("power of two"), "{job}");
+    assert_eq!(setting.world.state().events, ["InvalidJob"]);
+}
