@@ -231,7 +231,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, WORKER};
+    use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};
 
     const WORKERS: &str = r#"{"jobInstances": 1, "ipusPerJobInstance": "4", "workersPerJobInstance": "4",
         "workers": {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["run"]}]}}}}"#;
@@ -249,7 +249,7 @@ mod tests {
 
     fn pod(worker: Option<u32>, status: &Value) -> KubePod {
         let name = worker.map_or("a-launcher".to_owned(), |worker| format!("a-worker-{worker}"));
-        let mut labels = json!({JOB_UID: "u", INSTANCE: "0", ATTEMPT: "0", ROLE: "launcher"});
+        let mut labels = json!({JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", ATTEMPT: "0", ROLE: "launcher"});
         if let Some(worker) = worker {
             labels[ROLE] = "worker".into();
             labels[WORKER] = worker.to_string().into();

@@ -6,7 +6,7 @@ use ipu_core::{Exit, GoneWorker, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
 use crate::crd::Time;
-use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, Role, WORKER};
+use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER};
 
 /// The most bytes that are kept of the end of a log.
 const LOG_BYTES: usize = 2048;
@@ -73,7 +73,8 @@ enum State {
 }
 
 impl KubePod {
-    /// Reads an object of the API server; none if it is not of a job.
+    /// Reads an object of the API server; none if it is not of a job: by its labels and its name, because a copy of a worker has its
+    /// labels too. Its owner does not count: who has taken that away has not ended the process.
     #[must_use]
     pub fn read(pod: &Value) -> Option<Self> {
         let metadata = &pod["metadata"];
@@ -84,6 +85,14 @@ impl KubePod {
             role if role == Role::Launcher.label() => None,
             _ => return None,
         };
+        let role = if worker.is_some() {
+            Role::Worker
+        } else {
+            Role::Launcher
+        };
+        if !is_name_of(metadata["name"].as_str()?, label(JOB_NAME)?, role) {
+            return None;
+        }
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let placed = condition(pod, "PodScheduled").filter(|placed| placed["status"] == "True");
         Some(Self {
@@ -239,6 +248,16 @@ pub enum Count {
     Succeeded,
     /// Ended otherwise.
     Failed,
+}
+
+/// Whether a worker or launcher of a job is called so: `<job>-worker-<n>`, `<job>-launcher` or `<job>-launcher-<n>`.
+fn is_name_of(name: &str, job: &str, role: Role) -> bool {
+    let rest = name.strip_prefix(job).and_then(|rest| rest.strip_prefix('-'));
+    let Some(rest) = rest.and_then(|rest| rest.strip_prefix(role.label())) else {
+        return false;
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (rest.is_empty() && role == Role::Launcher) || rest.strip_prefix('-').is_some_and(is_number)
 }
 
 /// The `resourceVersion` of an object; 0 if it has none.
@@ -479,6 +498,7 @@ mod tests {
     fn phase(status: &Value) -> ProcessPhase {
         let labels = [
             (ROLE, "worker"),
+            (JOB_NAME, "a"),
             (JOB_UID, "u"),
             (INSTANCE, "0"),
             (WORKER, "0"),
@@ -495,6 +515,25 @@ mod tests {
         });
         let seen = KubePod::read(&pod).expect("it is of a job");
         seen.facts(Timestamp::default()).phase
+    }
+
+    #[test]
+    fn a_copy_of_a_worker_is_none() {
+        for (name, role, is_one) in [
+            ("a-worker-0", Role::Worker, true),
+            ("a-worker-12", Role::Worker, true),
+            ("a-launcher", Role::Launcher, true),
+            ("a-launcher-1", Role::Launcher, true),
+            ("a-worker-0-copy", Role::Worker, false),
+            ("a-worker-", Role::Worker, false),
+            ("a-worker", Role::Worker, false),
+            ("copy-a-worker-0", Role::Worker, false),
+            ("a-b-worker-0", Role::Worker, false),
+            ("a-launcher-", Role::Launcher, false),
+            ("a-launcher-0", Role::Worker, false),
+        ] {
+            assert_eq!(is_name_of(name, "a", role), is_one, "{name}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use ipu_core::InstanceStatus;
 use serde_json::json;
 
 use super::*;
-use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, WORKER};
+use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};
 
 #[test]
 fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
@@ -13,7 +13,7 @@ fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
             "metadata": {
                 "name": "a-worker-0", "namespace": "n", "uid": "p", "resourceVersion": version.to_string(),
                 "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+                "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
             },
             "spec": {"nodeName": node},
             "status": status,
@@ -73,35 +73,41 @@ fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() 
     assert!(cache.is_news("u", &active));
 }
 
+/// Workers of job `u`.
+const A: &str = "a-worker-0";
+const B: &str = "a-worker-1";
+const C: &str = "a-worker-2";
+const D: &str = "a-worker-3";
+
 /// A worker of job `u` that has this name and uid.
 fn pod(name: &str, version: u32) -> Value {
     json!({"metadata": {
         "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
         "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+        "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
     }})
 }
 
 #[test]
 fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
     let cache = Cache::new();
-    for (name, version) in [("a", 1), ("b", 2), ("c", 3)] {
+    for (name, version) in [(A, 1), (B, 2), (C, 3)] {
         let _ = cache.heard(&pod(name, version));
     }
     cache.begin();
-    cache.list(&pod("b", 2));
+    cache.list(&pod(B, 2));
     assert_eq!(cache.end(), ["u"]);
-    // That `a` is gone is certain; `c` may be gone too, or be younger than the list.
+    // That A is gone is certain; C may be gone too, or be younger than the list.
     let names: Vec<String> = cache.pods("u").into_iter().map(|pod| pod.name).collect();
-    assert_eq!(names, ["b", "c"]);
+    assert_eq!(names, [B, C]);
     let doubts = cache.to_be_asked("u");
-    assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c"]);
+    assert_eq!(doubts.keys().collect::<Vec<_>>(), [C]);
     // While the answer is on its way, there is doubt once more: it was given of an earlier time.
-    cache.unsure("u", "c", None);
-    cache.unsure("u", "d", None);
+    cache.unsure("u", C, None);
+    cache.unsure("u", D, None);
     cache.asked("u", &doubts, &BTreeSet::new());
     let doubts = cache.to_be_asked("u");
-    assert_eq!(doubts.keys().collect::<Vec<_>>(), ["c", "d"]);
+    assert_eq!(doubts.keys().collect::<Vec<_>>(), [C, D]);
     cache.asked("u", &doubts, &BTreeSet::new());
     assert!(cache.to_be_asked("u").is_empty());
 }
@@ -113,7 +119,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
             "metadata": {
                 "name": format!("a-worker-{worker}"), "namespace": "n", "uid": format!("p{worker}"),
                 "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {ROLE: "worker", JOB_UID: "u", INSTANCE: "0", WORKER: worker.to_string(), ATTEMPT: "0"},
+                "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: worker.to_string(), ATTEMPT: "0"},
             },
             "status": {"phase": phase},
         })
@@ -200,15 +206,15 @@ fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_t
 fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
     let cache = Cache::new();
     let lists = cache.lists();
-    assert!(cache.answered(&pod("a", 1), lists));
+    assert!(cache.answered(&pod(A, 1), lists));
     assert!(cache.to_be_asked("u").is_empty());
     cache.begin();
     let _ = cache.end();
     let doubts = cache.to_be_asked("u");
-    cache.asked("u", &doubts, &["a"].into());
+    cache.asked("u", &doubts, &[A].into());
     // It was created before the list was made, which has it no more.
-    assert!(cache.answered(&pod("b", 2), lists));
-    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["b"]);
-    assert!(cache.answered(&pod("c", 3), cache.lists()));
-    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["b"]);
+    assert!(cache.answered(&pod(B, 2), lists));
+    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), [B]);
+    assert!(cache.answered(&pod(C, 3), cache.lists()));
+    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), [B]);
 }
