@@ -78,7 +78,7 @@ impl Operator {
                 partition,
             } => {
                 let place = place(seen, *instance, partition)?;
-                self.share(blueprint).await?;
+                self.share(blueprint, *attempt).await?;
                 let pod = blueprint.worker(*instance, *worker, *attempt, &place);
                 let worker = GoneWorker {
                     index: *worker,
@@ -92,7 +92,7 @@ impl Operator {
                 partition,
             } => {
                 let place = place(seen, *instance, partition)?;
-                self.share(blueprint).await?;
+                self.share(blueprint, *attempt).await?;
                 let pod = blueprint.launcher(*instance, *attempt, &place);
                 self.start(blueprint, &pod, None).await
             }
@@ -118,6 +118,7 @@ impl Operator {
                 partition,
             } => {
                 self.release(blueprint, *attempt, partition).await?;
+                self.cache.not_applied(key.uid.as_str());
                 if let Some(document) = self.see(spec, *instance).await? {
                     seen.partitions.insert(*instance, document);
                 } else {
@@ -149,14 +150,15 @@ impl Operator {
         self.partitions.release(partition, &how).await
     }
 
-    /// Sees to what workers and launchers need to be there before them.
-    async fn share(&self, blueprint: &Blueprint<'_>) -> Result<(), PortError> {
+    /// Sees to what workers and launchers need to be there before them: for each attempt anew, because somebody may have deleted it.
+    async fn share(&self, blueprint: &Blueprint<'_>, attempt: u32) -> Result<(), PortError> {
         let objects = blueprint.shared();
         if objects.is_empty() {
             return Ok(());
         }
         let uid = blueprint.spec.key().uid.as_str();
         let mut hasher = DefaultHasher::new();
+        attempt.hash(&mut hasher);
         for object in &objects {
             object.to_string().hash(&mut hasher);
         }
@@ -210,6 +212,11 @@ impl Operator {
                 } else {
                     Step::Still
                 })
+            }
+            // Perhaps because what it needs was deleted.
+            Err(error @ PortError::Refused { .. }) => {
+                self.cache.not_applied(blueprint.spec.key().uid.as_str());
+                Err(error)
             }
             // It may be there all the same.
             Err(error @ PortError::Unavailable(_)) => {

@@ -509,6 +509,11 @@ impl Cache {
         self.lock().applied.insert(job.to_owned(), fingerprint);
     }
 
+    /// They may not be there any more.
+    pub(super) fn not_applied(&self, job: &str) {
+        self.lock().applied.remove(job);
+    }
+
     /// The Kubernetes Pods of the job that have failed, by their uid, are these, as is seen at `now`: since when that is seen.
     pub(super) fn ended(&self, job: &str, uids: &[&str], now: Timestamp) -> BTreeMap<String, Timestamp> {
         let mut known = self.lock();

@@ -174,6 +174,8 @@ impl Seen {
             .is_some_and(|owner| owner.uid == spec.key().uid.as_str());
         match document.state {
             HoldState::Gone => PartitionFacts::Absent,
+            // It is not this job's to give back: a person decides.
+            HoldState::Quarantined if self.deleted == Deleted::Yes => PartitionFacts::Absent,
             HoldState::Quarantined => PartitionFacts::Waiting {
                 reason: document.reason.clone().unwrap_or_else(|| {
                     Reason::new(

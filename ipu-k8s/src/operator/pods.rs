@@ -313,8 +313,19 @@ fn state(pod: &Value) -> State {
         // A node that is not heard from may run it all the same.
         Some("Unknown") => State::Known(ProcessPhase::Running { since: created(pod) }),
         _ if is_pulling(pod) => State::Pulling,
-        _ => State::Starting(created(pod)),
+        _ => State::Starting(got_on(pod)),
     }
+}
+
+/// When a Pod that starts got on last: when it was created, or one of its containers was started, or an init container has ended. The time
+/// that its images took was before that.
+fn got_on(pod: &Value) -> Timestamp {
+    let all = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
+    let moments = all.flat_map(|status| {
+        let state = &status["state"];
+        [&state["running"]["startedAt"], &state["terminated"]["finishedAt"]]
+    });
+    moments.filter_map(moment).fold(created(pod), Ord::max)
 }
 
 /// How those of its containers ended that have.
@@ -323,8 +334,17 @@ fn ended_ones(pod: &Value) -> impl Iterator<Item = &Value> {
     all.filter(|end| !end.is_null())
 }
 
-/// Whether its sandbox stands and its containers are being created, without an error: what takes time then is the images.
+/// Whether its sandbox stands and its containers are being created, without an error: what takes time then is the images, unless an init
+/// container runs, for which all others wait.
 fn is_pulling(pod: &Value) -> bool {
+    let first = || pod["spec"]["initContainers"].as_array().into_iter().flatten();
+    // Nobody waits for those that go on beside the others.
+    let is_beside = |name: &Value| first().any(|of| of["name"] == *name && of["restartPolicy"] == "Always");
+    let mut running =
+        statuses(pod, "initContainerStatuses").filter(|status| !status["state"]["running"].is_null());
+    if !running.all(|status| is_beside(&status["name"])) {
+        return false;
+    }
     let creating = |status: &Value| {
         matches!(
             status["state"]["waiting"]["reason"].as_str(),
@@ -490,76 +510,4 @@ pub(super) fn tail(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn phase(status: &Value) -> ProcessPhase {
-        let labels = [
-            (ROLE, "worker"),
-            (JOB_NAME, "a"),
-            (JOB_UID, "u"),
-            (INSTANCE, "0"),
-            (WORKER, "0"),
-            (ATTEMPT, "0"),
-        ];
-        let labels: std::collections::BTreeMap<_, _> = labels.into();
-        let pod = json!({
-            "metadata": {
-                "name": "a-worker-0", "namespace": "n", "uid": "p", "labels": labels,
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-            },
-            "spec": {},
-            "status": status,
-        });
-        let seen = KubePod::read(&pod).expect("it is of a job");
-        seen.facts(Timestamp::default()).phase
-    }
-
-    #[test]
-    fn a_copy_of_a_worker_is_none() {
-        for (name, role, is_one) in [
-            ("a-worker-0", Role::Worker, true),
-            ("a-worker-12", Role::Worker, true),
-            ("a-launcher", Role::Launcher, true),
-            ("a-launcher-1", Role::Launcher, true),
-            ("a-worker-0-copy", Role::Worker, false),
-            ("a-worker-", Role::Worker, false),
-            ("a-worker", Role::Worker, false),
-            ("copy-a-worker-0", Role::Worker, false),
-            ("a-b-worker-0", Role::Worker, false),
-            ("a-launcher-", Role::Launcher, false),
-            ("a-launcher-0", Role::Worker, false),
-        ] {
-            assert_eq!(is_name_of(name, "a", role), is_one, "{name}");
-        }
-    }
-
-    #[test]
-    fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
-        let ready =
-            |so: &str| json!([{"type": "Ready", "status": so, "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
-        let running = json!({"state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}});
-        let ended = json!({"state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z"}}});
-        let since = |text: &str| ProcessPhase::Running {
-            since: moment(&text.into()).expect("a moment"),
-        };
-        let status = |ready, all: &[&Value]| json!({"phase": "Running", "conditions": ready, "containerStatuses": all});
-        assert_eq!(
-            phase(&status(ready("True"), &[&running])),
-            since("2026-01-01T00:00:03Z")
-        );
-        // Its readiness probe has not succeeded yet.
-        let starting = phase(&status(ready("False"), &[&running]));
-        assert!(matches!(starting, ProcessPhase::Starting { .. }), "{starting:?}");
-        // The kubelet says that it is not ready a moment before it says how it ended.
-        assert_eq!(
-            phase(&status(ready("False"), &[&ended])),
-            since("2026-01-01T00:00:02Z")
-        );
-        // One of two, which never was ready as a whole.
-        let one_of_two = status(ready("False"), &[&running, &ended]);
-        assert_eq!(phase(&one_of_two), since("2026-01-01T00:00:02Z"));
-    }
-}
+mod tests;

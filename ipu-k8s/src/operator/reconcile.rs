@@ -309,7 +309,9 @@ impl Operator {
     async fn give_up(&self, object: &Value, status: &IpuJobStatus) -> Result<Wake, PortError> {
         let metadata = &object["metadata"];
         let text = |name: &str| metadata[name].as_str().unwrap_or_default();
-        let pods = self.cache.pods(text("uid"));
+        // Of some that are gone it is remembered how they ended.
+        let pods: Vec<_> = self.cache.pods(text("uid"));
+        let pods: Vec<_> = pods.into_iter().filter(|pod| !pod.gone).collect();
         if !pods.is_empty() {
             for pod in &pods {
                 match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {

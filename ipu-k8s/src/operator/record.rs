@@ -132,7 +132,9 @@ impl Operator {
         if after == *before {
             return Ok(Written::Before);
         }
-        let passed = before.last_reconcile_time.map(|last| now.since(last.0));
+        // A time to come is of a clock that was put back since.
+        let last = before.last_reconcile_time.filter(|last| last.0 <= now);
+        let passed = last.map(|last| now.since(last.0));
         if let Some(passed) = passed.filter(|passed| *passed < WORDS)
             && without_words(&after) == without_words(before)
         {

@@ -82,3 +82,57 @@ fn a_job_that_was_let_go_of_is_not_worked_on_again_whatever_is_heard_of_it() {
     }
     assert_eq!(setting.world.state().calls, calls, "nobody is called");
 }
+
+/// Passes until the job is gone.
+fn goes(setting: &Setting) {
+    for _ in 0..200 {
+        if setting.pass("a") == Value::Null {
+            return;
+        }
+        setting.world.step();
+        setting.world.state().now += 1000;
+    }
+    panic!("it does not go: {}", setting.world.state().jobs["a"]);
+}
+
+#[test]
+fn a_job_goes_although_its_partition_is_quarantined_for_a_person_to_decide() {
+    let setting = deleted();
+    let mut state = setting.world.state();
+    let id = state.holds.keys().next().cloned().unwrap();
+    state.holds.get_mut(&id).unwrap().state = "quarantined";
+    drop(state);
+    goes(&setting);
+    assert_eq!(setting.world.state().holds[&id].state, "quarantined");
+}
+
+#[test]
+fn a_job_goes_that_cannot_be_parsed_and_whose_worker_has_ended_and_gone() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    setting.world.submit("a", spec);
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let mut state = setting.world.state();
+    state.change_pod("a-worker-0", |pod| {
+        pod["status"]["phase"] = "Failed".into();
+        pod["status"]["containerStatuses"] =
+            serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
+    });
+    state.remove_pod("a-worker-0");
+    while !state.ears[0].waiting.is_empty() {
+        state.tell();
+    }
+    state.change_job("a", |job| job["spec"]["ipusPerJobInstance"] = "3".into());
+    drop(state);
+    setting.world.delete("a");
+    goes(&setting);
+    assert!(
+        setting
+            .world
+            .state()
+            .holds
+            .values()
+            .all(|hold| hold.state == "releasing")
+    );
+}

@@ -148,6 +148,7 @@ impl ApiServer for Port {
     async fn apply(&self, _: &Value) -> Result<(), PortError> {
         self.call(|state| {
             state.writes += 1;
+            state.applied += 1;
             Ok(())
         })
         .await

@@ -160,3 +160,45 @@ fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
     assert!(message(&job).contains("power of two"), "{job}");
     assert_eq!(setting.world.state().events, ["InvalidJob"]);
 }
+
+#[test]
+fn what_workers_and_launcher_share_is_seen_to_for_each_attempt_and_after_a_refusal() {
+    let setting = Setting::new();
+    let mut spec = super::passes::sample();
+    spec["restartPolicy"] = json!({"type": "OnFailure"});
+    setting.world.submit("a", spec);
+    setting.world.state().quota = 0;
+    setting.until("a", |job| message(job).contains("Forbidden"));
+    let refused = setting.world.state().applied;
+    assert!(refused >= 4, "{refused}");
+    setting.world.state().quota = usize::MAX;
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let running = setting.world.state().applied;
+    assert_eq!(running, refused + 4);
+    let mut state = setting.world.state();
+    let launcher = state.pods["a-launcher"]["metadata"]["uid"].clone();
+    state.running.remove(launcher.as_str().unwrap());
+    state.change_pod("a-launcher", |pod| {
+        pod["status"]["phase"] = "Failed".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
+    });
+    drop(state);
+    setting.until("a", |job| {
+        job["status"]["restartCount"] == 1 && job["status"]["phase"] == "Running"
+    });
+    assert_eq!(setting.world.state().applied, running + 4);
+}
+
+#[test]
+fn words_are_not_kept_back_because_the_clock_was_put_back() {
+    let setting = Setting::new();
+    setting.world.state().quota = 0;
+    setting.world.submit("a", serving(1));
+    setting.until("a", |job| message(job).contains("a-worker-0"));
+    setting.world.state().change_job("a", |job| {
+        job["status"]["lastReconcileTime"] = "2099-01-01T00:00:00.000Z".into();
+        job["status"]["lastMessage"] = "as it was".into();
+    });
+    assert!(message(&setting.pass("a")).contains("a-worker-0"));
+}

@@ -89,6 +89,8 @@ pub(crate) struct State {
     /// The most Kubernetes Pods that a quota allows: more are refused.
     pub(crate) quota: usize,
     pub(crate) proxy_is_away: bool,
+    /// How many objects were applied.
+    pub(crate) applied: u64,
     /// How often a watch breaks while things go wrong: one time that it is heard in so many.
     gaps: u64,
     /// How many operators may work at the same time.
@@ -138,6 +140,7 @@ impl World {
             trouble,
             quota,
             proxy_is_away: false,
+            applied: 0,
             gaps,
             operators,
         })))

@@ -1,0 +1,110 @@
+//! What is read of Kubernetes Pods.
+
+use serde_json::json;
+
+use super::*;
+
+fn phase(status: &Value) -> ProcessPhase {
+    let seen = KubePod::read(&worker(status)).expect("it is of a job");
+    seen.facts(Timestamp::default()).phase
+}
+
+fn worker(status: &Value) -> Value {
+    let labels = [
+        (ROLE, "worker"),
+        (JOB_NAME, "a"),
+        (JOB_UID, "u"),
+        (INSTANCE, "0"),
+        (WORKER, "0"),
+        (ATTEMPT, "0"),
+    ];
+    let labels: std::collections::BTreeMap<_, _> = labels.into();
+    json!({
+        "metadata": {
+            "name": "a-worker-0", "namespace": "n", "uid": "p", "labels": labels,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {},
+        "status": status,
+    })
+}
+
+#[test]
+fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
+    let sandbox = json!([{"type": "PodReadyToStartContainers", "status": "True"}]);
+    let waits = |reason: &str| json!([{"name": "main", "state": {"waiting": {"reason": reason}}}]);
+    let later = Timestamp::from_millis(2_000_000_000_000);
+    let since = |pod: &Value| match KubePod::read(pod).expect("it is of a job").facts(later).phase {
+        ProcessPhase::Starting { since } => since,
+        other => panic!("{other:?}"),
+    };
+    let at = |text: &str| moment(&text.into()).expect("a moment");
+    let mut one = worker(&json!({
+        "phase": "Pending", "conditions": sandbox, "containerStatuses": waits("ContainerCreating"),
+    }));
+    assert_eq!(since(&one), later, "its image is pulled");
+    one["status"]["containerStatuses"] = waits("ImagePullBackOff");
+    assert_eq!(since(&one), at("2026-01-01T00:00:00Z"));
+    // Its own init container runs: nothing is pulled for the others yet.
+    one["spec"] =
+        json!({"initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}]});
+    one["status"]["containerStatuses"] = waits("PodInitializing");
+    let running = |name: &str| json!({"name": name, "started": true, "state": {"running": {"startedAt": "2026-01-01T00:20:00Z"}}});
+    one["status"]["initContainerStatuses"] = json!([running("first")]);
+    assert_eq!(since(&one), at("2026-01-01T00:20:00Z"));
+    let ended = json!({"name": "first", "state": {"terminated": {"finishedAt": "2026-01-01T00:30:00Z"}}});
+    one["status"]["initContainerStatuses"] = json!([ended, running("beside")]);
+    assert_eq!(since(&one), later);
+    // The image is there, and it is not ready yet.
+    one["status"]["phase"] = "Running".into();
+    one["status"]["containerStatuses"] =
+        json!([{"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:40:00Z"}}}]);
+    assert_eq!(since(&one), at("2026-01-01T00:40:00Z"));
+}
+
+#[test]
+fn a_copy_of_a_worker_is_none() {
+    for (name, role, is_one) in [
+        ("a-worker-0", Role::Worker, true),
+        ("a-worker-12", Role::Worker, true),
+        ("a-launcher", Role::Launcher, true),
+        ("a-launcher-1", Role::Launcher, true),
+        ("a-worker-0-copy", Role::Worker, false),
+        ("a-worker-", Role::Worker, false),
+        ("a-worker", Role::Worker, false),
+        ("copy-a-worker-0", Role::Worker, false),
+        ("a-b-worker-0", Role::Worker, false),
+        ("a-launcher-", Role::Launcher, false),
+        ("a-launcher-0", Role::Worker, false),
+    ] {
+        assert_eq!(is_name_of(name, "a", role), is_one, "{name}");
+    }
+}
+
+#[test]
+fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
+    let ready =
+        |so: &str| json!([{"type": "Ready", "status": so, "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
+    let running = json!({"state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}});
+    let ended = json!({"state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z"}}});
+    let since = |text: &str| ProcessPhase::Running {
+        since: moment(&text.into()).expect("a moment"),
+    };
+    let status =
+        |ready, all: &[&Value]| json!({"phase": "Running", "conditions": ready, "containerStatuses": all});
+    assert_eq!(
+        phase(&status(ready("True"), &[&running])),
+        since("2026-01-01T00:00:03Z")
+    );
+    // Its readiness probe has not succeeded yet.
+    let starting = phase(&status(ready("False"), &[&running]));
+    assert!(matches!(starting, ProcessPhase::Starting { .. }), "{starting:?}");
+    // The kubelet says that it is not ready a moment before it says how it ended.
+    assert_eq!(
+        phase(&status(ready("False"), &[&ended])),
+        since("2026-01-01T00:00:02Z")
+    );
+    // One of two, which never was ready as a whole.
+    let one_of_two = status(ready("False"), &[&running, &ended]);
+    assert_eq!(phase(&one_of_two), since("2026-01-01T00:00:02Z"));
+}
