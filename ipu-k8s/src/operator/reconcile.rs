@@ -21,6 +21,10 @@ use crate::resources::{Blueprint, Installation};
 /// How often one pass may look again after something moved, before others have their turn.
 const LOOKS: u32 = 8;
 
+/// How many effects that change something one look may have, before what was decided is recorded: the next pass goes on. Each may take a
+/// quarter of a second, and a job may have a thousand instances.
+const MOST_EFFECTS: u32 = 64;
+
 /// How far ahead of others jobs are worked on that are on their way to running, so that few are at the same time.
 const AHEAD: Duration = Duration::from_secs(60);
 
@@ -189,12 +193,15 @@ impl Operator {
                     message: format!("the plan breaks a rule of its own: {first}"),
                 });
             }
-            let mut moved = false;
+            let mut moves = 0;
             let mut trouble = None;
             for effect in &plan.effects {
+                if moves == MOST_EFFECTS {
+                    break;
+                }
                 tracing::debug!(job = %spec.key(), ?effect, "does");
                 match self.apply(effect, &blueprint, &object, &mut seen).await {
-                    Ok(Step::Moved) => moved = true,
+                    Ok(Step::Moved) => moves += 1,
                     Ok(Step::Still) => {}
                     Ok(Step::Over) => return Ok(Wake::WhenTold),
                     // What was decided is recorded all the same: it follows from what was seen, not from what was done.
@@ -204,10 +211,11 @@ impl Operator {
                     }
                 }
             }
+            let moved = moves > 0;
             // What moved is looked at again before it is told of, unless a verdict is to be recorded first: a record that
             // is left out is as one that was lost, which plans allow for.
             let verdict = plan.wake == Some(Duration::ZERO);
-            if moved && !verdict && looks < LOOKS && trouble.is_none() {
+            if moved && moves < MOST_EFFECTS && !verdict && looks < LOOKS && trouble.is_none() {
                 partitions = seen.partitions;
                 continue;
             }
@@ -232,7 +240,7 @@ impl Operator {
             }
             // A specification that changed meanwhile is for the next pass.
             let same = object["metadata"]["generation"] == generation;
-            if !(verdict || moved) || looks >= LOOKS || !same {
+            if !(verdict || moved) || looks >= LOOKS || moves == MOST_EFFECTS || !same {
                 return Ok(wake(&plan, moved || verdict).or_earlier(latest));
             }
             partitions = seen.partitions;

@@ -10,6 +10,8 @@ use serde::Deserialize;
 
 /// The names that the original chart gives to its objects.
 const PROXY: &str = "ipu-operator-vipu-proxy";
+/// The most instances of a job unless set: a status has room for some thousands, and so has the line of the proxy for all jobs together.
+const MOST_INSTANCES: u32 = 1024;
 const WEBHOOK_SERVICE: &str = "ipu-operator-webhook-svc";
 const METRICS_SERVICE: &str = "ipu-operator-controller-manager-metrics";
 const ADMISSION: &str = "ipu-operator-admission";
@@ -70,7 +72,7 @@ pub struct Settings {
     /// The most IPUs of one instance of a new job, a power of two [default: 64].
     #[arg(long, env = "IPU_OPERATOR_MAX_IPUS_PER_INSTANCE", value_name = "NUMBER")]
     pub max_ipus_per_instance: Option<u32>,
-    /// The most instances of a job [default: 65536].
+    /// The most instances of a job [default: 1024].
     #[arg(long, env = "IPU_OPERATOR_MAX_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_instances: Option<u32>,
     /// The Service of the webhooks, whose names their certificate is for [default: ipu-operator-webhook-svc].
@@ -308,11 +310,8 @@ impl Settings {
                 .map_err(|error| wrong("max-ipus-per-instance", &most.to_string(), &error.to_string()))?;
             limits = limits.with_max_ipus(count);
         }
-        let rules = AdmissionRules::new(limits);
-        Ok(match self.max_instances {
-            Some(most) => rules.with_max_instances(most),
-            None => rules,
-        })
+        let most = self.max_instances.unwrap_or(MOST_INSTANCES);
+        Ok(AdmissionRules::new(limits).with_max_instances(most))
     }
 
     fn image(&self) -> Result<Option<String>, SettingError> {

@@ -426,3 +426,22 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
     finish(other.reconcile(&job)).unwrap();
     assert_eq!(setting.world.state().jobs["a"]["status"]["phase"], "Completed");
 }
+
+#[test]
+fn one_pass_does_not_ask_for_all_of_a_thousand_instances() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    spec["jobInstances"] = 200.into();
+    setting.world.submit("a", spec);
+    let asked = || setting.world.state().holds.len();
+    let mut before = asked();
+    for _ in 0..10 {
+        setting.pass("a");
+        assert!(asked() <= before + 64, "{before} {}", asked());
+        before = asked();
+    }
+    assert_eq!(before, 200);
+    let desired = setting.world.state().jobs["a"]["status"]["desiredReplicas"].clone();
+    assert_eq!(desired, 200);
+}

@@ -17,7 +17,7 @@ fn the_defaults_are_those_of_the_original_chart() {
     assert_eq!(config.webhooks[1], "0.0.0.0:9443".parse().unwrap());
     assert_eq!(config.metrics[1], "0.0.0.0:8443".parse().unwrap());
     assert_eq!(config.probes[1], "0.0.0.0:8081".parse().unwrap());
-    assert_eq!(config.rules, AdmissionRules::default());
+    assert_eq!(config.rules, AdmissionRules::default().with_max_instances(1024));
     let Certificates::Made(keeping) = config.certificates else {
         panic!("certificates are made unless they are given");
     };
