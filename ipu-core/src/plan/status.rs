@@ -63,7 +63,7 @@ pub enum JobPhase {
     /// Waiting for partitions or for its processes to be ready.
     #[default]
     Pending,
-    /// All instances run.
+    /// All instances run. While some do, so does one whose workers are there and start, unless a launcher waits for them (seed 000 §6.7).
     Running,
     /// Between two attempts.
     Restarting,

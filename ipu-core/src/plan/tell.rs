@@ -67,6 +67,7 @@ impl<'a> Pass<'a> {
             suspend::Verdict::GoOn => {}
         }
         let mut phase = JobPhase::Running;
+        let serves = instances.iter().any(|instance| instance.stage == Stage::Running);
         for instance in instances {
             if self.wanted(instance) == scale::Verdict::Remove {
                 continue;
@@ -78,6 +79,8 @@ impl<'a> Pass<'a> {
                 Stage::Judged if instance.memory.outcome.is_some() => {}
                 Stage::Stopping | Stage::Releasing if instance.memory.outcome.is_some() => {}
                 _ if between_attempts => return JobPhase::Restarting,
+                // A job that is scaled runs once the workers are there, before they do (seed 000 §6.7).
+                Stage::Starting(_) if serves && !self.has_launcher() && self.all_there(instance) => {}
                 Stage::Judged
                 | Stage::Stopping
                 | Stage::Releasing
