@@ -14,10 +14,14 @@
 //! | `restartPolicy` | always Never: the operator restarts | the same |
 //! | `terminationMessagePolicy` | FallbackToLogsOnError unless it says otherwise | the same |
 //! | `serviceAccountName` | copied | the job's own |
+//!
+//! Init containers, sidecars among them, get what containers get, but no privileges.
 
 mod launcher;
 mod names;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -57,7 +61,8 @@ impl Default for Installation {
 /// Which network workers and launchers are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Their node's, privileged, with `ClusterFirstWithHostNet`: what reaches an RDMA interface.
+    /// Their node's, privileged, with `ClusterFirstWithHostNet`: what reaches an RDMA interface. Privileges are for what
+    /// computes: init containers have those that the template gives them.
     Host,
     /// Their own, without privileges.
     Pod,
@@ -174,12 +179,7 @@ impl Blueprint<'_> {
         if self.network() == Network::Host {
             spec.insert("hostNetwork".to_owned(), true.into());
             spec.insert("dnsPolicy".to_owned(), "ClusterFirstWithHostNet".into());
-        }
-        for container in containers(spec) {
-            container
-                .entry("terminationMessagePolicy")
-                .or_insert_with(|| "FallbackToLogsOnError".into());
-            if self.network() == Network::Host {
+            for container in containers(spec) {
                 let mut security = object(container.get("securityContext").unwrap_or(&Value::Null));
                 security.insert("privileged".to_owned(), true.into());
                 // The API server refuses a privileged container that may not gain privileges.
@@ -187,13 +187,31 @@ impl Blueprint<'_> {
                 container.insert("securityContext".to_owned(), Value::Object(security));
             }
         }
+        for container in all_containers(spec) {
+            container
+                .entry("terminationMessagePolicy")
+                .or_insert_with(|| "FallbackToLogsOnError".into());
+        }
     }
 }
 
-/// The containers of a Pod's spec that are objects.
+/// The containers of a Pod's spec that are objects, without its init containers.
 fn containers(spec: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
-    let list = spec.get_mut("containers").and_then(Value::as_array_mut);
-    list.into_iter().flatten().filter_map(Value::as_object_mut)
+    spec.iter_mut()
+        .filter(|(field, _)| *field == "containers")
+        .flat_map(|(_, list)| objects(list))
+}
+
+/// The same with its init containers, sidecars among them.
+fn all_containers(spec: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    spec.iter_mut()
+        .filter(|(field, _)| matches!(field.as_str(), "initContainers" | "containers"))
+        .flat_map(|(_, list)| objects(list))
+}
+
+fn objects(list: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let list = list.as_array_mut().into_iter().flatten();
+    list.filter_map(Value::as_object_mut)
 }
 
 /// The object that `value` is, or an empty one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::Shape;
 use serde_json::{Value, json};
 
-use super::{Blueprint, Place, Role, containers, object, set_env};
+use super::{Blueprint, Place, Role, all_containers, containers, object, set_env};
 use crate::resources::shared::{CONFIG_MOUNT, CONFIG_VOLUME};
 
 /// What a worker does that only serves a launcher: it sleeps for 365 days (seed 000 §6.8.1), and ends when it is told to.
@@ -20,7 +20,8 @@ impl Blueprint<'_> {
         let serves = !matches!(self.spec.shape(), Shape::Workers);
         let mut env: BTreeMap<String, String> = place.env.clone();
         env.insert("IPUOF_VIPU_API_GCD_ID".to_owned(), worker.to_string());
-        for container in containers(&mut spec) {
+        // Init containers too: what prepares the work or runs beside it may look at the IPUs, and never at another job's.
+        for container in all_containers(&mut spec) {
             set_env(container, &env);
         }
         if let Some(first) = containers(&mut spec).next().filter(|_| serves) {

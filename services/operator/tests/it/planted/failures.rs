@@ -197,12 +197,16 @@ impl Planted {
             Cause::Signal(signal) => (128 + signal, Some(signal), "signal"),
             Cause::Memory => (137, Some(9), "OOMKilled"),
         };
+        let log = failure["log"].as_str().unwrap_or_default();
+        // Asked of init containers alone: of launchers it is their log, and some causes leave no words.
+        let tells = !matches!(self.cause, Cause::Init(_)) || log.contains("no data");
         failure["name"] == victim
             && failure["worker"] == self.victim
             && failure["kind"] == "Worker"
             && failure["exitCode"] == code
             && failure["signal"] == json!(signal)
             && reason.contains(why)
+            && tells
     }
 
     /// Whether the launcher is named because `mpirun` has not said which rank it was, which happens.

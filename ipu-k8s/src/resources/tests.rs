@@ -1,0 +1,78 @@
+//! The Kubernetes Pods of jobs whose templates have more than the usual.
+
+use ipu_core::Limits;
+
+use super::*;
+
+/// What a job of one worker is made into, a worker and a launcher, if its spec is changed so.
+fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
+    let mut spec = json!({
+        "jobInstances": 1, "ipusPerJobInstance": "1",
+        "launcher": {"command": ["mpirun", "train"]},
+        "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
+    });
+    change(&mut spec);
+    let object = json!({
+        "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
+        "metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec,
+    });
+    let (job, faults) = IpuJob::from_value(object);
+    assert!(faults.is_empty(), "{faults:?}");
+    let spec = job.to_raw().parse(&Limits::default()).unwrap().spec;
+    let installation = Installation {
+        network,
+        ..Installation::default()
+    };
+    let blueprint = Blueprint {
+        job: &job,
+        spec: &spec,
+        installation: &installation,
+    };
+    let env = [("HOST", "proxy"), ("PORT", "8090"), ("PARTITION_ID", "ours")];
+    let env = env.map(|(name, value)| (format!("IPUOF_VIPU_API_{name}"), value.to_owned()));
+    let place = Place {
+        partition: PartitionId::new("ours").unwrap(),
+        env: env.into(),
+        node_label: None,
+    };
+    (
+        blueprint.worker(0, 0, 0, &place),
+        blueprint.launcher(0, 0, &place),
+    )
+}
+
+fn template(spec: &mut Value) -> &mut Value {
+    &mut spec["workers"]["template"]["spec"]
+}
+
+#[test]
+fn init_containers_and_sidecars_are_led_to_the_partition_and_keep_their_last_words() {
+    let names = ["HOST", "PORT", "PARTITION_ID", "GCD_ID"].map(|name| format!("IPUOF_VIPU_API_{name}"));
+    let stale: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": name, "value": "stale"}))
+        .collect();
+    let (worker, _) = pods(Network::Host, |spec| {
+        template(spec)["initContainers"] = json!([
+            {"name": "fetch", "image": "i", "env": stale, "terminationMessagePolicy": "File"},
+            {"name": "watch", "image": "i", "env": stale, "restartPolicy": "Always"},
+        ]);
+        template(spec)["containers"][0]["env"] = json!(stale);
+    });
+    let spec = &worker["spec"];
+    let (fetch, watch) = (&spec["initContainers"][0], &spec["initContainers"][1]);
+    for container in [fetch, watch, &spec["containers"][0]] {
+        let env = container["env"].as_array().unwrap();
+        let value = |name: &String| {
+            let mut all = env.iter().filter(|var| var["name"] == **name);
+            (all.next().unwrap()["value"].clone(), all.count())
+        };
+        let ours = ["proxy", "8090", "ours", "0"].map(|value| (value.into(), 0));
+        assert_eq!(names.each_ref().map(value), ours, "{container}");
+    }
+    assert_eq!(fetch["terminationMessagePolicy"], "File", "it says so itself");
+    assert_eq!(watch["terminationMessagePolicy"], "FallbackToLogsOnError");
+    // Privileges are for what computes.
+    assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
+    assert_eq!(fetch["securityContext"], Value::Null);
+}
