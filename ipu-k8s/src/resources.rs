@@ -11,6 +11,7 @@
 //! | `volumes` | copied | copied |
 //! | `imagePullSecrets`, `nodeSelector`, `tolerations`, `affinity`, `securityContext`, `priorityClassName`, `priority`, `schedulerName`, `runtimeClassName`, `hostAliases`, `dnsConfig`, `enableServiceLinks`, `terminationGracePeriodSeconds` | copied | copied |
 //! | everything else | copied | not |
+//! | `hostNetwork` | as the installation and `spec.workers.hostNetwork` say, whatever is there | the same |
 //! | `restartPolicy` | always Never: the operator restarts | the same |
 //! | `terminationMessagePolicy` | FallbackToLogsOnError unless it says otherwise | the same |
 //! | `serviceAccountName` | copied | the job's own |
@@ -64,7 +65,8 @@ pub enum Network {
     /// Their node's, privileged, with `ClusterFirstWithHostNet`: what reaches an RDMA interface. Privileges are for what
     /// computes: init containers have those that the template gives them.
     Host,
-    /// Their own, without privileges.
+    /// Their own, also if the template asks for the node's, and with no privileges but those of the template, whose
+    /// `dnsPolicy` is kept.
     Pod,
 }
 
@@ -176,15 +178,21 @@ impl Blueprint<'_> {
             nodes.insert(key.clone(), value.as_str().into());
             spec.insert("nodeSelector".to_owned(), Value::Object(nodes));
         }
-        if self.network() == Network::Host {
-            spec.insert("hostNetwork".to_owned(), true.into());
-            spec.insert("dnsPolicy".to_owned(), "ClusterFirstWithHostNet".into());
-            for container in containers(spec) {
-                let mut security = object(container.get("securityContext").unwrap_or(&Value::Null));
-                security.insert("privileged".to_owned(), true.into());
-                // The API server refuses a privileged container that may not gain privileges.
-                security.remove("allowPrivilegeEscalation");
-                container.insert("securityContext".to_owned(), Value::Object(security));
+        match self.network() {
+            Network::Host => {
+                spec.insert("hostNetwork".to_owned(), true.into());
+                spec.insert("dnsPolicy".to_owned(), "ClusterFirstWithHostNet".into());
+                for container in containers(spec) {
+                    let mut security = object(container.get("securityContext").unwrap_or(&Value::Null));
+                    security.insert("privileged".to_owned(), true.into());
+                    // The API server refuses a privileged container that may not gain privileges.
+                    security.remove("allowPrivilegeEscalation");
+                    container.insert("securityContext".to_owned(), Value::Object(security));
+                }
+            }
+            // A template that asks for the node's network does not overrule who said no.
+            Network::Pod => {
+                spec.remove("hostNetwork");
             }
         }
         for container in all_containers(spec) {

@@ -76,3 +76,24 @@ fn init_containers_and_sidecars_are_led_to_the_partition_and_keep_their_last_wor
     assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
     assert_eq!(fetch["securityContext"], Value::Null);
 }
+
+#[test]
+fn who_keeps_off_the_network_of_the_node_is_not_led_back_by_the_template() {
+    let asks = |spec: &mut Value| {
+        template(spec)["hostNetwork"] = true.into();
+        template(spec)["dnsPolicy"] = "Default".into();
+    };
+    let declined = |spec: &mut Value| {
+        asks(spec);
+        spec["workers"]["hostNetwork"] = false.into();
+    };
+    for (worker, launcher) in [pods(Network::Pod, asks), pods(Network::Host, declined)] {
+        for pod in [&worker, &launcher] {
+            assert_eq!(pod["spec"]["hostNetwork"], Value::Null, "{pod}");
+        }
+        assert_eq!(worker["spec"]["dnsPolicy"], "Default");
+    }
+    let (worker, _) = pods(Network::Host, asks);
+    assert_eq!(worker["spec"]["hostNetwork"], true);
+    assert_eq!(worker["spec"]["dnsPolicy"], "ClusterFirstWithHostNet");
+}
