@@ -38,6 +38,11 @@ const COPIED_OF_CONTAINER: [&str; 8] = [
     "workingDir",
 ];
 
+/// What of the first container's security context the container has that waits for the workers: with these a template says on
+/// its containers, instead of for the Pod, what the strictest profile of Kubernetes asks for. The user is the same so that both
+/// may read the token of the service account.
+const COPIED_OF_SECURITY: [&str; 4] = ["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
+
 /// What a launcher does in which people work.
 const SESSION: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
@@ -46,6 +51,7 @@ impl Blueprint<'_> {
     #[must_use]
     pub fn launcher(&self, instance: u32, attempt: u32, place: &Place) -> Value {
         let template = &self.template()["spec"];
+        let first = &template["containers"][0];
         let copied = COPIED.iter().filter_map(|field| {
             let value = template.get(*field)?;
             Some(((*field).to_owned(), value.clone()))
@@ -56,10 +62,13 @@ impl Blueprint<'_> {
         volumes.push(json!({"name": TOOLS_VOLUME, "emptyDir": {}}));
         spec.insert("volumes".to_owned(), Value::Array(volumes));
         spec.insert("serviceAccountName".to_owned(), self.launcher_account().into());
-        spec.insert("initContainers".to_owned(), json!([self.waiting_container()]));
+        spec.insert(
+            "initContainers".to_owned(),
+            json!([self.waiting_container(first)]),
+        );
         spec.insert(
             "containers".to_owned(),
-            json!([self.launching_container(&template["containers"][0], place)]),
+            json!([self.launching_container(first, place)]),
         );
         self.finish(&mut spec, place);
         let name = self.spec.launcher_name(instance);
@@ -72,7 +81,14 @@ impl Blueprint<'_> {
     }
 
     /// Waits until all workers are ready, and leaves the program of remote execution behind.
-    fn waiting_container(&self) -> Value {
+    fn waiting_container(&self, first: &Value) -> Value {
+        // The strictest profile of Kubernetes lets it in, if it lets in what the template has.
+        let mut security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        for field in COPIED_OF_SECURITY {
+            if let Some(value) = first["securityContext"].get(field) {
+                security[field] = value.clone();
+            }
+        }
         json!({
             "name": "wait-for-workers",
             "image": self.installation.launcher_image,
@@ -81,8 +97,7 @@ impl Blueprint<'_> {
             // Otherwise it would hear of everything in the namespace.
             "env": [{"name": "IPU_LAUNCHER_SELECTOR", "value": format!("{JOB_UID}={}", self.spec.key().uid)}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            // The strictest profile of Kubernetes lets it in, if it lets in what the template has.
-            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            "securityContext": security,
             "volumeMounts": [
                 {"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT, "readOnly": true},
                 {"name": TOOLS_VOLUME, "mountPath": TOOLS_MOUNT},

@@ -97,3 +97,28 @@ fn who_keeps_off_the_network_of_the_node_is_not_led_back_by_the_template() {
     assert_eq!(worker["spec"]["hostNetwork"], true);
     assert_eq!(worker["spec"]["dnsPolicy"], "ClusterFirstWithHostNet");
 }
+
+#[test]
+fn the_container_that_waits_for_workers_satisfies_whatever_the_first_container_does() {
+    let (_, launcher) = pods(Network::Pod, |spec| {
+        template(spec)["containers"][0]["securityContext"] = json!({
+            "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 100, "privileged": false,
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
+            "seccompProfile": {"type": "RuntimeDefault"}, "readOnlyRootFilesystem": true,
+        });
+    });
+    assert_eq!(
+        launcher["spec"]["initContainers"][0]["securityContext"],
+        json!({
+            "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 100,
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        })
+    );
+    // The user of the image, and of the template's Pod.
+    let (_, launcher) = pods(Network::Host, |_| {});
+    assert_eq!(
+        launcher["spec"]["initContainers"][0]["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+    );
+}

@@ -1,5 +1,6 @@
 //! `ipu-launcher wait`, where the test plays scheduler and kubelet.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use ipu_test_cluster::{private, shared};
@@ -181,9 +182,13 @@ fn it_copies_itself_before_it_waits_and_what_it_copied_runs() {
     // Neither a cluster nor a worker is there, which it finds out afterwards.
     command.env("KUBECONFIG", "/dev/null");
     assert_eq!(command.output().unwrap().status.code(), Some(1));
-    let copied = Command::new(into.join("ipu-launcher"))
-        .arg("--version")
-        .output()
-        .unwrap();
+    let copied = into.join("ipu-launcher");
+    let mode = std::fs::metadata(&copied).unwrap().permissions().mode();
+    assert_eq!(
+        mode & 0o777,
+        0o755,
+        "whoever the container runs as that finds it there"
+    );
+    let copied = Command::new(copied).arg("--version").output().unwrap();
     assert!(copied.status.success());
 }
