@@ -20,13 +20,15 @@ const HOPELESS: &str = "InvalidImageName";
 pub(crate) fn judge(pod: &Pod) -> Worker {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
+    // Before its phase: what is deleted while it runs ends `Failed` or `Succeeded`, and the operator makes it again. If it had
+    // ended by itself, the operator judges that, and stops this launcher; if nobody does, the worker is gone for too long.
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Worker::Waiting("is being deleted".into());
+    }
     match status.phase.as_deref() {
         Some("Failed") => return Worker::Never(format!("has failed{}", how_it_ended(status))),
         Some("Succeeded") => return Worker::Never("has ended before the launcher began".into()),
         _ => {}
-    }
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Worker::Waiting("is being deleted".into());
     }
     for container in containers(status) {
         if let Some((reason, message)) = waits(container)
@@ -175,6 +177,21 @@ mod tests {
             assert_eq!(judged(status), waiting(&format!("main: {reason}: m")));
         }
         assert_eq!(judged(serde_json::json!({})), waiting("waits for a node"));
+    }
+
+    #[test]
+    fn a_worker_that_is_being_deleted_is_waited_for_however_it_ends() {
+        let killed = serde_json::json!([
+            {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "Error"}},
+             "image": "", "imageID": "", "ready": false, "restartCount": 0}]);
+        for phase in ["Pending", "Running", "Failed", "Succeeded"] {
+            let pod = serde_json::json!({
+                "metadata": {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
+                "status": {"phase": phase, "containerStatuses": killed},
+            });
+            let judged = judge(&serde_json::from_value(pod).unwrap());
+            assert_eq!(judged, waiting("is being deleted"), "{phase}");
+        }
     }
 
     #[test]

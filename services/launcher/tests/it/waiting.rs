@@ -6,7 +6,7 @@ use std::process::Command;
 use ipu_test_cluster::{private, shared};
 use serde_json::json;
 
-use crate::support::{Scene, text};
+use crate::support::{Scene, pod, text};
 
 #[test]
 fn it_waits_until_all_workers_are_ready_and_says_what_for() {
@@ -89,6 +89,32 @@ fn it_goes_on_when_a_deleted_worker_is_made_again() {
     scene.pod("w-1", "");
     scene.is_ready("w-1");
     waiting.says("w-1 is ready (1 of 2)");
+    scene.pod("w-0", "");
+    scene.is_ready("w-0");
+    assert_eq!(waiting.ends().code(), Some(0));
+}
+
+#[test]
+fn a_worker_that_fails_because_it_is_deleted_is_waited_for() {
+    let Some(cluster) = shared("a_worker_that_fails_because_it_is_deleted_is_waited_for") else {
+        return;
+    };
+    let scene = Scene::new(cluster, "ended", &["w-0"]);
+    let mut waiting = scene.wait(&["w-0"], &[]);
+    // What is on no node goes at once, and on a real one its kubelet would have a say.
+    let mut bound = pod("w-0", "");
+    bound["spec"]["nodeName"] = "nowhere".into();
+    scene.apply(&bound);
+    waiting.says("waiting for w-0");
+    scene
+        .kubectl(&["delete", "pod", "w-0", "--grace-period=600", "--wait=false"])
+        .unwrap();
+    waiting.says("waiting for w-0: is being deleted");
+    scene.status("w-0", &json!({"phase": "Failed"}));
+    scene
+        .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
+        .unwrap();
+    waiting.says("w-0: was deleted");
     scene.pod("w-0", "");
     scene.is_ready("w-0");
     assert_eq!(waiting.ends().code(), Some(0));
