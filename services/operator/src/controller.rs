@@ -9,7 +9,7 @@ use futures::future::join_all;
 use ipu_core::Timestamp;
 use ipu_k8s::operator::{Cache, KubeApi, Observer, Operator, PortError, RunOptions, run};
 use ipu_k8s::resources::{Installation, Network};
-use ipu_proxy_client::{ClientOptions, ProxyClient, Token};
+use ipu_proxy_client::{ClientOptions, ProxyClient, TlsFiles, Token};
 use tracing::info;
 
 use crate::error::{OperatorError, chain};
@@ -33,9 +33,7 @@ pub async fn run_controller(
     progress: Progress,
 ) -> Result<(), OperatorError> {
     let failed = |error: &dyn std::error::Error| OperatorError::Controller { detail: chain(error) };
-    let mut options = ClientOptions::default();
-    options.token = config.proxy_token_file.clone().map(Token::File);
-    let proxy = ProxyClient::new(&config.proxy_url, options).map_err(|error| failed(&error))?;
+    let proxy = client_of_proxy(&config)?;
     let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "ipu-operator".to_owned());
     let namespaces: Vec<Option<String>> = if config.watch_namespaces.is_empty() {
         vec![None]
@@ -80,6 +78,16 @@ impl Drop for Leads {
     fn drop(&mut self) {
         self.0.jobs().forget();
     }
+}
+
+/// A client of the proxy that the settings name.
+pub(crate) fn client_of_proxy(config: &Config) -> Result<ProxyClient, OperatorError> {
+    let mut options = ClientOptions::default();
+    options.token = config.proxy_token_file.clone().map(Token::File);
+    options.tls = config.proxy_ca_file.clone().map(TlsFiles::new);
+    ProxyClient::new(&config.proxy_url, options).map_err(|error| OperatorError::Proxy {
+        detail: chain(&error),
+    })
 }
 
 fn installation(config: &Config) -> Installation {
@@ -155,5 +163,53 @@ impl Observer for Watcher {
 
     fn gone(&self, job: &serde_json::Value) {
         self.metrics.jobs().gone(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+    use super::*;
+    use crate::settings::Settings;
+
+    #[tokio::test]
+    async fn a_proxy_at_https_is_reached_by_whoever_is_told_whom_to_trust() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let own = own.signed_by(&key, &authority).unwrap();
+
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut of_proxy = vipu_proxy::Settings::default();
+        of_proxy.sim = Some("1x8".into());
+        of_proxy.sim_listen = Some(anywhere);
+        of_proxy.listen = Some(anywhere);
+        of_proxy.tls_cert = Some(file("own.crt", own.pem()));
+        of_proxy.tls_key = Some(file("own.key", key.serialize_pem()));
+        let proxy = vipu_proxy::Proxy::start(of_proxy.check().unwrap()).await.unwrap();
+
+        let settings = Settings {
+            vipu_proxy_svc: Some(format!("https://{}", proxy.addr())),
+            proxy_ca_file: Some(file("ca.crt", authority.pem())),
+            ..Settings::default()
+        };
+        let mut config = settings.check("n").unwrap();
+        client_of_proxy(&config).unwrap().stats().await.unwrap();
+        let missing = folder.path().join("missing");
+        config.proxy_ca_file = Some(missing.clone());
+        let error = client_of_proxy(&config).unwrap_err().to_string();
+        assert!(error.contains(&missing.display().to_string()), "{error}");
+        proxy.shutdown().await;
     }
 }

@@ -12,6 +12,12 @@ pub enum OperatorError {
         /// Why.
         detail: String,
     },
+    /// No client of the proxy can be made.
+    #[error("make a client of the proxy: {detail}")]
+    Proxy {
+        /// Why.
+        detail: String,
+    },
     /// An address cannot be listened on.
     #[error("listen on {address}")]
     Listen {

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::access::Access;
 use crate::certificates::{Generation, Keeper, Rotation};
-use crate::controller::run_controller;
+use crate::controller::{client_of_proxy, run_controller};
 use crate::door::{Door, Routes};
 use crate::error::{OperatorError, chain};
 use crate::lease::{Leadership, LeaseOptions};
@@ -51,7 +51,8 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// [`OperatorError`] if an address cannot be listened on, or given certificates cannot be used.
+    /// [`OperatorError`] if an address cannot be listened on, or given certificates cannot be used, those of the proxy's signers
+    /// included.
     pub async fn start(config: Config, kube: kube::Config) -> Result<Self, OperatorError> {
         Self::start_with(config, kube, Rotation::default()).await
     }
@@ -67,6 +68,8 @@ impl Operator {
         rotation: Rotation,
     ) -> Result<Self, OperatorError> {
         let config = Arc::new(config);
+        // Whoever leads makes one of its own: what cannot be used is told now, not when another leader is needed.
+        client_of_proxy(&config)?;
         let client = Client::try_from(kube.clone()).map_err(|error| unconnected(&error))?;
         let access = Access::new(kube.clone(), client.clone()).map_err(|error| unconnected(&error))?;
         let (progress, measured) = (Progress::default(), Metrics::default());

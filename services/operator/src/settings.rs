@@ -32,6 +32,9 @@ pub struct Settings {
     /// The token that the operator shows to the proxy; read again whenever it is shown.
     #[arg(long, env = "IPU_OPERATOR_PROXY_TOKEN_FILE", value_name = "FILE")]
     pub proxy_token_file: Option<PathBuf>,
+    /// The certificates of those who may sign that of a proxy at https; read again for every connection.
+    #[arg(long, env = "IPU_OPERATOR_PROXY_CA_FILE", value_name = "FILE")]
+    pub proxy_ca_file: Option<PathBuf>,
     /// The image of the launcher's init container.
     #[arg(long, env = "IPU_OPERATOR_LAUNCHER_IMAGE", value_name = "IMAGE")]
     pub launcher_image: Option<String>,
@@ -157,6 +160,8 @@ pub struct Config {
     pub proxy_url: String,
     /// The token that is shown to the proxy.
     pub proxy_token_file: Option<PathBuf>,
+    /// The certificates of those who may sign the proxy's; there if the URL is one of https, and only then.
+    pub proxy_ca_file: Option<PathBuf>,
     /// The image of the launcher's init container, with its tag.
     pub launcher_image: Option<String>,
     /// When that image is pulled.
@@ -228,6 +233,7 @@ impl Settings {
         Self {
             vipu_proxy_svc: self.vipu_proxy_svc.or(others.vipu_proxy_svc),
             proxy_token_file: self.proxy_token_file.or(others.proxy_token_file),
+            proxy_ca_file: self.proxy_ca_file.or(others.proxy_ca_file),
             launcher_image: self.launcher_image.or(others.launcher_image),
             launcher_image_tag: self.launcher_image_tag.or(others.launcher_image_tag),
             launcher_image_pull_policy: self
@@ -274,9 +280,12 @@ impl Settings {
             Some(directory) => Certificates::Given(directory.clone()),
             None => Certificates::Made(self.keeping(&namespace)),
         };
+        let proxy_url = proxy_url(self.vipu_proxy_svc.as_deref(), &namespace)?;
+        check_trust(&proxy_url, self.proxy_ca_file.as_deref())?;
         Ok(Config {
-            proxy_url: proxy_url(self.vipu_proxy_svc.as_deref(), &namespace)?,
+            proxy_url,
             proxy_token_file: self.proxy_token_file.clone(),
+            proxy_ca_file: self.proxy_ca_file.clone(),
             launcher_image: self.image()?,
             launcher_image_pull_policy: self.launcher_image_pull_policy.unwrap_or_default(),
             host_network: self.host_network.unwrap_or(true),
@@ -400,6 +409,25 @@ fn proxy_url(given: Option<&str>, namespace: &str) -> Result<String, SettingErro
         && uri.path().trim_matches('/').is_empty()
         && uri.query().is_none();
     if plain { Ok(url) } else { Err(refuse()) }
+}
+
+/// Nobody is trusted unless it is said who, and nobody has to be where nothing is proven.
+fn check_trust(url: &str, ca: Option<&Path>) -> Result<(), SettingError> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    match (scheme.eq_ignore_ascii_case("https"), ca) {
+        (true, None) => Err(wrong(
+            "vipu-proxy-svc",
+            url,
+            "a proxy at https has to be trusted: set proxy-ca-file to the certificates of those who may sign its own, or write http://",
+        )),
+        (false, Some(file)) => {
+            let rule = format!(
+                "is for a proxy at https, and vipu-proxy-svc comes to {url}: write https:// there, or leave proxy-ca-file out"
+            );
+            Err(wrong("proxy-ca-file", &file.display().to_string(), &rule))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {

@@ -40,6 +40,34 @@ fn a_proxy_is_named_with_or_without_scheme_and_port() {
 }
 
 #[test]
+fn a_proxy_at_https_is_trusted_by_a_file_and_one_at_http_has_none() {
+    let check = |url: Option<&str>, ca: Option<&str>| {
+        let settings = Settings {
+            vipu_proxy_svc: url.map(str::to_owned),
+            proxy_ca_file: ca.map(PathBuf::from),
+            ..Settings::default()
+        };
+        settings.check("n")
+    };
+    let config = check(Some("https://proxy"), Some("/ca.crt")).unwrap();
+    assert_eq!(config.proxy_ca_file, Some("/ca.crt".into()));
+    assert!(check(Some("http://proxy"), None).is_ok());
+    for https in ["https://proxy:443", "HTTPS://proxy:443"] {
+        let error = check(Some(https), None).unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("vipu-proxy-svc", https));
+        assert!(error.rule.contains("set proxy-ca-file"), "{error}");
+    }
+    for http in [None, Some("proxy:8080"), Some("http://proxy")] {
+        let error = check(http, Some("/ca.crt")).unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("proxy-ca-file", "/ca.crt"));
+        assert!(
+            error.rule.contains("http://") && error.rule.contains("write https://"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_tag_is_added_to_an_image_that_has_none() {
     for (image, whole) in [
         ("graphcore/launcher", "graphcore/launcher:1.2"),
