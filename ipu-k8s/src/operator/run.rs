@@ -336,6 +336,9 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                 tracing::warn!(%error, "the proxy's events cannot be heard");
                 cache.hears_nothing();
                 tokio::time::sleep(PROXY_PAUSE).await;
+                // From the beginning: a proxy that knows where this stream was tells of changes only, and what is held would not
+                // be known.
+                events = proxy.events(None);
             }
         }
     }
@@ -348,4 +351,61 @@ fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (OwnerDocumen
         .as_ref()
         .filter(|owner| owner.kind == IpuJob::KIND)?;
     Some((partition.id.clone(), (owner.clone(), partition.instance)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use ipu_proxy_client::ClientOptions;
+
+    use super::*;
+
+    /// Answers a request for the proxy's events as a proxy that has been there all the time: with everything, unless the client
+    /// says where it was.
+    fn answer(listener: &TcpListener) -> TcpStream {
+        let (mut stream, _) = listener.accept().expect("it asks");
+        let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        let resumes = lines
+            .take_while(|line| !line.is_empty())
+            .any(|line| line.to_ascii_lowercase().starts_with("last-event-id:"));
+        let mut answer =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned();
+        if !resumes {
+            answer += "event: snapshot\nid: 1\ndata: {\"partitions\": []}\n\n";
+        }
+        stream.write_all(answer.as_bytes()).expect("it is read");
+        stream
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_proxy_holds_is_known_again_after_an_error_that_its_client_does_not_mend() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("its address"));
+        let mut options = ClientOptions::default();
+        options.retry.attempts = 1;
+        let proxy = ProxyClient::new(&url, options).expect("a client");
+        let cache = Arc::new(Cache::new());
+        let (told, _queue) = unbounded();
+        let hearing = tokio::spawn(hear_partitions(proxy, Arc::clone(&cache), told));
+        let is_told = async |told: bool| {
+            while cache.is_told() != told {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let scenes = async {
+            for told in [true, false, true] {
+                // When a connection is dropped, the stream has ended.
+                let open = told.then(|| tokio::task::block_in_place(|| answer(&listener)));
+                is_told(told).await;
+                drop(open);
+            }
+        };
+        let patience = Duration::from_secs(30);
+        tokio::time::timeout(patience, scenes)
+            .await
+            .expect("it is told again");
+        hearing.abort();
+    }
 }
