@@ -1,14 +1,16 @@
 //! The loop: watches that tell of jobs, Kubernetes Pods and partitions, and who works on what is told.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::future::join_all;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use ipu_core::PartitionId;
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, ProxyClient, Told};
 use kube::Client;
@@ -212,11 +214,22 @@ impl Drop for Rest {
 
 /// One pass; when the job is to be looked at again at the latest.
 async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
-    let object = unfold(job);
     let name = name_of(&reference(job));
     shared.observer.began(&name);
     let _urgent = shared.operator.news.pass();
-    let outcome = shared.operator.reconcile(&object).await;
+    let work = async { shared.operator.reconcile(&unfold(job)).await };
+    // What a pass leaves when it breaks off is what a crash leaves, which the next one has to cope with anyhow; and what all
+    // passes share is changed under locks that nothing panics under.
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    let outcome = outcome.unwrap_or_else(|panic| {
+        let words = said(&*panic);
+        tracing::error!(
+            job = name,
+            panic = words,
+            "a pass over a job panicked: a defect of the operator"
+        );
+        Err(PortError::Unavailable(format!("the operator panicked: {words}")))
+    });
     shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
     let wake = match outcome {
         Ok(wake) => wake,
@@ -231,6 +244,13 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
         Wake::WhenTold => None,
         Wake::After(pause) => Some(pause),
     }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("nothing")
 }
 
 /// When a job is tried again that could not be worked on.
@@ -357,10 +377,63 @@ fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (OwnerDocumen
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use ipu_core::Timestamp;
     use ipu_proxy_client::ClientOptions;
+    use serde_json::json;
 
     use super::*;
+    use crate::operator::KubeApi;
+    use crate::resources::Installation;
+
+    /// What began, and how it ended.
+    #[derive(Default)]
+    struct Passes {
+        began: AtomicUsize,
+        failed: Mutex<Vec<String>>,
+    }
+
+    impl Observer for Passes {
+        fn began(&self, _: &str) {
+            self.began.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn ended(&self, _: &str, outcome: Result<(), &PortError>) {
+            let error = outcome.expect_err("the clock panics").to_string();
+            self.failed.lock().expect("nobody panics").push(error);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pass_that_panics_has_failed_and_is_tried_again_after_longer_and_longer_pauses() {
+        let nobody = "http://127.0.0.1:1";
+        let api = KubeApi::new(kube::Config::new(nobody.parse().expect("an address")), "test");
+        let proxy = ProxyClient::new(nobody, ClientOptions::default()).expect("a client");
+        let (cache, passes) = (Arc::new(Cache::new()), Arc::new(Passes::default()));
+        let operator = Operator::new(
+            Arc::new(api.expect("a client")),
+            Arc::new(proxy),
+            Arc::clone(&cache),
+            Installation::default(),
+            Arc::new(|| -> Timestamp { panic!("what time is it") }),
+        );
+        let shared = Shared::new(operator, cache, Arc::clone(&passes) as Arc<dyn Observer>);
+        let job = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "finalizers": [IpuJob::FINALIZER]},
+            "spec": {"ipusPerJobInstance": "1", "workers": {"template": {"spec": {"containers": [
+                {"name": "main", "image": "local/none:1", "command": ["work"]},
+            ]}}}},
+        });
+        let mut job: DynamicObject = serde_json::from_value(job).expect("an object");
+        job.data = job.data.to_string().into();
+        for pause in [PAUSE_FIRST, PAUSE_FIRST * 2, PAUSE_FIRST * 4] {
+            assert_eq!(pass(&job, &shared).await, Some(pause));
+        }
+        assert_eq!(passes.began.load(Ordering::SeqCst), 3);
+        let failed = passes.failed.lock().expect("nobody panics");
+        assert_eq!(failed[..], ["the operator panicked: what time is it"; 3]);
+    }
 
     /// Answers a request for the proxy's events as a proxy that has been there all the time: with everything, unless the client
     /// says where it was.

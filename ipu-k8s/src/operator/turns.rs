@@ -116,6 +116,7 @@ pub(super) async fn take_turns<T, M, F>(
                 let (what, pause) = match done {
                     Ok(done) => done,
                     Err(error) => match error.try_into_panic() {
+                        // Whoever works on something catches what that panics with: this is a defect of the loop.
                         Ok(panic) => resume_unwind(panic),
                         // Nobody aborts one.
                         Err(_) => continue,
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_not_hidden() {
+    async fn a_panic_that_whoever_works_does_not_catch_is_not_hidden() {
         let (tell, told) = unbounded();
         let loops = tokio::spawn(take_turns(
             told,

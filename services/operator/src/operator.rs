@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures::FutureExt as _;
 use ipu_k8s::webhook::MAX_REVIEW_BYTES;
 use ipu_serve::{ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
 use kube::Client;
@@ -112,7 +114,8 @@ impl Operator {
         };
         let (fails, failed) = mpsc::channel(1);
         let leads = leadership.leads();
-        let work = tokio::spawn(lead(leads, kube, config, measured, progress.clone(), fails));
+        let work = lead(leads, kube, config, measured, progress.clone());
+        let work = tokio::spawn(say_why(work, fails));
         Ok(Self {
             webhooks,
             metrics,
@@ -159,10 +162,10 @@ impl Operator {
 
     /// Waits for what ends the operator from within. Never ends if nothing does.
     pub async fn failed(&mut self) -> OperatorError {
-        match self.failed.recv().await {
-            Some(error) => error,
-            None => std::future::pending().await,
-        }
+        // It tells why before it ends, once.
+        let detail = || "it came to an end".to_owned();
+        let told = self.failed.recv().await;
+        told.unwrap_or_else(|| OperatorError::Controller { detail: detail() })
     }
 
     /// Stops: first the work on jobs, then the Lease is given back, and then open requests end.
@@ -179,16 +182,30 @@ impl Operator {
     }
 }
 
-/// Works on jobs whenever this operator leads.
+/// Tells why `work` has ended, also if it panicked: an operator that holds the Lease and works on nothing is worse than none.
+async fn say_why(work: impl Future<Output = OperatorError>, fails: mpsc::Sender<OperatorError>) {
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    let error = ended.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let detail = format!("it panicked: {}", text.unwrap_or("nothing was said"));
+        OperatorError::Controller { detail }
+    });
+    // Whoever would be told is gone otherwise.
+    let _ = fails.send(error).await;
+}
+
+/// Works on jobs whenever this operator leads, until that cannot go on.
 async fn lead(
     mut leads: watch::Receiver<bool>,
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
     progress: Progress,
-    fails: mpsc::Sender<OperatorError>,
-) {
-    // An election that has ended is never won.
+) -> OperatorError {
+    let ended = |detail: &str| OperatorError::Controller {
+        detail: detail.to_owned(),
+    };
     while leads.wait_for(|leads| *leads).await.is_ok() {
         metrics.leads(true);
         let work = run_controller(
@@ -197,21 +214,22 @@ async fn lead(
             metrics.clone(),
             progress.clone(),
         );
-        let ended = tokio::select! {
-            _ = leads.wait_for(|leads| !*leads) => None,
-            ended = work => Some(ended),
+        let error = tokio::select! {
+            lost = leads.wait_for(|leads| !*leads) => match lost {
+                Ok(_) => None,
+                Err(_) => break,
+            },
+            done = work => Some(done.err().unwrap_or_else(|| ended("it came to an end"))),
         };
         metrics.leads(false);
-        let Some(ended) = ended else {
-            warn!("stopped to work on jobs: another operator may lead");
-            continue;
-        };
-        let detail = "it came to an end".to_owned();
-        let error = ended.err().unwrap_or(OperatorError::Controller { detail });
-        // Whoever would be told is gone otherwise.
-        let _ = fails.send(error).await;
-        return;
+        if let Some(error) = error {
+            return error;
+        }
+        warn!("stopped to work on jobs: another operator may lead");
     }
+    metrics.leads(false);
+    // Nobody renews the Lease any more, and it is never won again.
+    ended("the election has ended")
 }
 
 type Awaited = watch::Receiver<Option<Tls>>;
@@ -322,4 +340,39 @@ fn identity() -> String {
 
 fn unconnected(error: &dyn std::error::Error) -> OperatorError {
     OperatorError::Client { detail: chain(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[tokio::test]
+    async fn work_that_panics_is_told_like_work_that_fails() {
+        let (fails, mut failed) = mpsc::channel(1);
+        let work = async { panic!("no {}", "more") };
+        tokio::spawn(say_why(work, fails)).await.unwrap();
+        let error = failed.recv().await.unwrap();
+        assert_eq!(error.to_string(), "the work on jobs ended: it panicked: no more");
+    }
+
+    #[tokio::test]
+    async fn an_election_that_ends_by_itself_ends_the_work_whether_it_was_won_or_not() {
+        for won in [false, true] {
+            let (told, leads) = watch::channel(won);
+            let kube = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+            let config = Settings::default().check("n").unwrap();
+            let work = lead(
+                leads,
+                kube,
+                Arc::new(config),
+                Metrics::default(),
+                Progress::default(),
+            );
+            drop(told);
+            let ended = tokio::time::timeout(Duration::from_secs(30), work).await;
+            let error = ended.unwrap().to_string();
+            assert!(error.contains("the election has ended"), "{error}");
+        }
+    }
 }
