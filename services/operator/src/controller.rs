@@ -65,18 +65,28 @@ pub async fn run_controller(
         let never = std::future::pending();
         loops.push(run(client, operator, cache, proxy.clone(), options, never));
     }
-    let _leads = Leads(metrics);
-    progress.await_ready(KNOWN);
+    let _leads = Leads::begin(metrics, progress);
     join_all(loops).await;
     Ok(())
 }
 
-/// Whoever leads no longer hears of no job, and counts none.
-struct Leads(Metrics);
+/// Whoever leads no longer hears of no job, counts none, and waits for none.
+struct Leads {
+    metrics: Metrics,
+    progress: Progress,
+}
+
+impl Leads {
+    fn begin(metrics: Metrics, progress: Progress) -> Self {
+        progress.await_ready(KNOWN);
+        Self { metrics, progress }
+    }
+}
 
 impl Drop for Leads {
     fn drop(&mut self) {
-        self.0.jobs().forget();
+        self.metrics.jobs().forget();
+        self.progress.ready(KNOWN);
     }
 }
 
@@ -174,6 +184,15 @@ mod tests {
 
     use super::*;
     use crate::settings::Settings;
+
+    #[test]
+    fn whoever_lost_the_lead_before_everything_was_known_waits_for_nothing() {
+        let progress = Progress::default();
+        let leads = Leads::begin(Metrics::default(), progress.clone());
+        assert!(progress.waits_for().contains(KNOWN));
+        drop(leads);
+        assert!(progress.waits_for().is_empty());
+    }
 
     #[tokio::test]
     async fn a_proxy_at_https_is_reached_by_whoever_is_told_whom_to_trust() {
