@@ -76,11 +76,17 @@ pub(crate) fn gone(id: &PartitionId) -> Illegal {
     }
 }
 
-/// Whether this request, and no later one, is what the ledger knows of its partition.
-pub(crate) fn is_recorded(state: &LedgerState, request: &Request) -> bool {
-    state
+/// This request with what the ledger knows of it by now, if it is still what the ledger knows of its partition and no later one:
+/// the owner may have asked with another priority since, which whoever only goes on must not take back.
+pub(crate) fn as_recorded(state: &LedgerState, mut request: Request) -> Option<Request> {
+    let entry = state
         .get(&request.id)
-        .is_some_and(|entry| entry.owner.as_ref() == Some(&request.owner) && entry.attempt == request.attempt)
+        .filter(|entry| entry.owner.as_ref() == Some(&request.owner) && entry.attempt == request.attempt)?;
+    request.priority = entry.priority;
+    request.max_runtime = entry.max_runtime;
+    request.account.clone_from(&entry.account);
+    request.preemptible = entry.preemptible;
+    Some(request)
 }
 
 /// Whether a request that was answered so is recorded. One that has to wait until what was there before is gone is not.

@@ -17,7 +17,7 @@ use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
 use crate::feed::LedgerChange;
-use crate::go_on::{Asks, gone, is_recorded};
+use crate::go_on::{Asks, as_recorded, gone};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
@@ -180,9 +180,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let request = request.clone();
         let decide = move |state: &LedgerState| {
             let options = &driver.options;
-            if asks == Asks::ToGoOn && !is_recorded(state, &request) {
+            let recorded = match asks {
+                Asks::Anew => Some(request.clone()),
+                Asks::ToGoOn => as_recorded(state, request.clone()),
+            };
+            let Some(request) = recorded else {
                 return (Err(gone(&request.id)), Vec::new());
-            }
+            };
             match state.request(&request, &world, &driver.rules(), options.window()) {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);

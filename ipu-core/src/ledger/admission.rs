@@ -77,10 +77,13 @@ impl LedgerState {
         let newer = request.attempt > recorded.attempt;
         Ok(match &recorded.state {
             // An old copy of the ledger may not know that the entry's turn had come.
-            EntryState::Waiting { .. } => match take_over_found(&entry, request, world, window)? {
-                Some(step) => step,
-                None => self.admit(entry, request.line, world, rules, window),
-            },
+            EntryState::Waiting { .. } => {
+                entry.says_anew(request);
+                match take_over_found(&entry, request, world, window)? {
+                    Some(step) => step,
+                    None => self.admit(entry, request.line, world, rules, window),
+                }
+            }
             EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
             EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
             EntryState::Active | EntryState::Failed { .. } if !newer => {

@@ -43,7 +43,8 @@ pub enum LinePolicy {
     Refuse,
 }
 
-/// A request for one partition. Asking again with the same values is always safe.
+/// A request for one partition. Asking again with the same values is always safe. Who still waits may ask with another priority,
+/// runtime, account or consent to be pre-empted, and keeps his ticket; once something is made for him, what he said then stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -341,6 +342,15 @@ impl Entry {
             holder: request.holder.clone(),
             pin: request.pin.clone(),
         }
+    }
+
+    /// Takes over what the owner may say anew while he waits. The ticket stays: among equals nobody loses his place by asking
+    /// again.
+    pub(crate) fn says_anew(&mut self, request: &Request) {
+        self.priority = request.priority;
+        self.max_runtime = request.max_runtime;
+        self.account.clone_from(&request.account);
+        self.preemptible = request.preemptible;
     }
 
     /// An entry for a partition that was found and that nobody owns.

@@ -1,5 +1,6 @@
 //! The waiting line and the transitions, by random lives and by cases.
 
+mod asking_anew;
 mod attempts;
 mod calls;
 mod doubt;

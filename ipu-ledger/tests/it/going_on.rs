@@ -86,3 +86,19 @@ async fn whoever_waits_for_what_another_gives_back_is_told_and_leaves_nothing() 
     assert_eq!(one.list().await.unwrap(), []);
     assert_eq!(bench.controller.ids(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_on_with_what_he_saw_before_takes_no_new_priority_back() {
+    let bench = Bench::new(&Topology::pod16(), 1);
+    let (one, other) = (bench.ledger(), bench.ledger());
+    one.ensure_active(request("first", 16), &mut |_| {})
+        .await
+        .unwrap();
+    one.ensure(request("mine", 4)).await.unwrap();
+    let seen = one.get(&id("mine")).await.unwrap().unwrap();
+    let mut urgent = request("mine", 4);
+    urgent.priority = 3;
+    one.ensure(urgent).await.unwrap();
+    other.go_on(&seen).await.unwrap();
+    assert_eq!(one.get(&id("mine")).await.unwrap().unwrap().priority, 3);
+}
