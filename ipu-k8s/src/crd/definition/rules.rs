@@ -89,31 +89,69 @@ fn of_all_fields() -> Vec<Clause> {
     ]
 }
 
-/// What stays as it is while a job holds IPUs, because its partitions and processes were made for it.
-fn of_changes() -> Vec<Clause> {
-    let replicas = |spec: &str| {
+/// How large the partitions of a job are and for how many model replicas, which stays as it is while the job holds IPUs.
+///
+/// In today's form both are compared field by field. To reckon what the alpha form says takes the workers and more fields, so only
+/// jobs of that form are asked for them.
+struct Made {
+    holds: String,
+    /// What is said of it.
+    sentences: Vec<Clause>,
+}
+
+fn of_made() -> Made {
+    let (new, old) = ("self.spec", "oldSelf.spec");
+    let same = |of: &dyn Fn(&str) -> String| format!("{} == {}", of(new), of(old));
+    let right = |spec: &str| format!("{spec}.ipusPerJobInstance");
+    let plain = format!("has({}) && has({})", right(new), right(old));
+    let ipus = same(&|spec| number(&right(spec)));
+    let each = same(&|spec| {
         let field = format!("{spec}.modelReplicasPerWorker");
         format!("(has({field}) ? {} : 1)", number(&field))
+    });
+    let ipus_of_any = same(&ipus_of);
+    // That the workers stay the same is a clause of its own.
+    let each_of_any = format!("[{}].all(w, {})", workers_of(new), same(&replicas_of));
+    let clause = |holds: &str, field: &str| Clause {
+        holds: holds.into(),
+        otherwise: fixed(field),
     };
+    Made {
+        holds: format!("({plain} ? {ipus} && {each} : {ipus_of_any} && {each_of_any})"),
+        sentences: vec![
+            clause(&ipus_of_any, "ipusPerJobInstance"),
+            clause(
+                &each_of_any,
+                "modelReplicasPerWorker (in the alpha form modelReplicas)",
+            ),
+        ],
+    }
+}
+
+/// What is said of a field that has changed while it must not.
+fn fixed(field: &str) -> String {
+    format!(
+        "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when its phase is \
+         Suspended and go on, or make a new job"
+    )
+}
+
+/// What else stays as it is while a job holds IPUs, because its partitions and processes were made for it.
+fn of_changes() -> Vec<Clause> {
     let reconfigurable = |spec: &str| format!("{spec}.?reconfigurable.orValue(false)");
     let allocation = |spec: &str| format!("(has({spec}.allocation) ? {spec}.allocation : '')");
     let launcher = |spec: &str| format!("has({spec}.launcher)");
     let interactive = |spec: &str| format!("has({spec}.interactive)");
-    let fixed: [(&str, &Reader); 7] = [
-        ("ipusPerJobInstance", &ipus_of),
+    let fields: [(&str, &Reader); 5] = [
         ("workersPerJobInstance", &workers_of),
-        ("modelReplicasPerWorker", &replicas),
         ("reconfigurable", &reconfigurable),
         ("allocation", &allocation),
         ("launcher", &launcher),
         ("interactive", &interactive),
     ];
-    let clauses = fixed.iter().map(|(field, of)| Clause {
+    let clauses = fields.iter().map(|(field, of)| Clause {
         holds: format!("{} == {}", of("self.spec"), of("oldSelf.spec")),
-        otherwise: format!(
-            "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when \
-             its phase is Suspended and go on, or make a new job"
-        ),
+        otherwise: fixed(field),
     });
     clauses.collect()
 }
@@ -140,8 +178,7 @@ pub(super) fn of_spec() -> Value {
 
 /// The rules of a whole job. Two, because the API server reckons what a rule could cost, and one would cost too much.
 pub(super) fn of_job() -> Value {
-    let (mut size, ever) = (of_changes(), of_all_changes());
-    let rest = size.split_off(1);
+    let (made, rest, ever) = (of_made(), of_changes(), of_all_changes());
     let rule = |holds: &str, message: &str| {
         json!({
             "rule": format!("{FIRST_STATUS} || {holds}"),
@@ -151,7 +188,7 @@ pub(super) fn of_job() -> Value {
         })
     };
     [
-        rule(&format!("{FREE} || {}", all(&size)), &sentences(&size)),
+        rule(&format!("{FREE} || {}", made.holds), &sentences(&made.sentences)),
         rule(
             &format!("({FREE} || {}) && {}", all(&rest), all(&ever)),
             &format!("({FREE} ? '' : {}) + {}", sentences(&rest), sentences(&ever)),
@@ -163,8 +200,10 @@ pub(super) fn of_job() -> Value {
 
 /// What they say of a job that breaks them.
 pub(super) fn messages() -> Vec<String> {
-    let clauses = of_changes()
+    let clauses = of_made()
+        .sentences
         .into_iter()
+        .chain(of_changes())
         .chain(of_all_changes())
         .chain(of_all_fields());
     clauses.map(|clause| clause.otherwise).collect()
@@ -187,8 +226,10 @@ fn sentences(clauses: &[Clause]) -> String {
 /// Whether this is the first write of a status: one of the rest cannot bring or take a status, nor one of a status the rest.
 const FIRST_STATUS: &str = "has(self.status) != has(oldSelf.status)";
 
-/// Whether the job holds nothing that a change could contradict, as its status says.
-const FREE: &str = "(has(self.status) && has(self.status.phase) && self.status.phase in ['Suspended', 'Completed', 'Failed'] && \
+/// Whether the job holds nothing that a change could contradict, as its status says. Of a job that goes on since, the status says
+/// that it is suspended until the next one is written, while there may be a partition already.
+const FREE: &str = "(has(self.status) && has(self.status.phase) && (self.status.phase in ['Completed', 'Failed'] || \
+                    self.status.phase == 'Suspended' && has(oldSelf.spec.suspend) && oldSelf.spec.suspend) && \
                     (!has(self.status.ipusHeld) || self.status.ipusHeld == 0))";
 
 /// The IPUs of one instance of `spec`, from either form; 0 if they cannot be told.
@@ -219,6 +260,20 @@ fn workers_of(spec: &str) -> String {
         "(has({right}) ? {} : has({misspelt}) ? {} : {replicas})",
         says(&right),
         says(&misspelt)
+    )
+}
+
+/// The model replicas of each of `w` workers of one instance of `spec`, from either form.
+fn replicas_of(spec: &str) -> String {
+    let (each, right, all) = (
+        format!("{spec}.modelReplicasPerWorker"),
+        format!("{spec}.ipusPerJobInstance"),
+        format!("{spec}.modelReplicas"),
+    );
+    format!(
+        "(has({each}) ? {} : has({right}) || !has({all}) || w == 0 ? 1 : [{}].map(r, r % w == 0 ? r / w : 1)[0])",
+        number(&each),
+        number(&all),
     )
 }
 

@@ -334,7 +334,10 @@ fn what_partitions_were_made_for_stays_until_they_are_given_back() {
     let changes = [
         ("ipusPerJobInstance", json!({"ipusPerJobInstance": 8})),
         ("workersPerJobInstance", json!({"workersPerJobInstance": 4})),
-        ("modelReplicasPerWorker", json!({"modelReplicasPerWorker": 2})),
+        (
+            "modelReplicasPerWorker (in the alpha form modelReplicas)",
+            json!({"modelReplicasPerWorker": 2}),
+        ),
         ("reconfigurable", json!({"reconfigurable": true})),
         ("allocation", json!({"allocation": "cl1"})),
         ("launcher", json!({"launcher": {"command": ["mpirun"]}})),
@@ -364,16 +367,103 @@ fn what_partitions_were_made_for_stays_until_they_are_given_back() {
     let right =
         json!({"spec": {"workersPerJobInstance": 2, "workerPerJobInstance": null, "reconfigurable": false}});
     place.patch("", &right).unwrap();
+    // Of a job that goes on the status says for a moment what it was before, while it may hold a partition already.
+    status("Suspended", 0);
+    for (field, change) in &changes {
+        refused(
+            place.patch("", &json!({"spec": change})),
+            &format!("spec.{field} cannot change while the job holds IPUs"),
+        );
+    }
     place
         .patch("", &json!({"spec": {"suspend": true, "priority": 3}}))
         .unwrap();
-    status("Suspended", 0);
+    place
+        .patch("", &json!({"spec": {"suspend": false, "ipusPerJobInstance": 2}}))
+        .unwrap();
+    refused(
+        place.patch("", &json!({"spec": {"ipusPerJobInstance": 4}})),
+        "spec.ipusPerJobInstance cannot change",
+    );
+    place.patch("", &json!({"spec": {"suspend": true}})).unwrap();
     for (_, change) in &changes {
         place.patch("", &json!({"spec": change})).unwrap();
     }
     refused(
         place.patch("", &json!({"spec": {"managedBy": "us.example.com/two"}})),
         "spec.managedBy cannot change: two would look after the job; make a new job",
+    );
+}
+
+/// Of the alpha form `modelReplicas` is what partitions are made for as well, not only their size.
+#[test]
+fn what_partitions_were_made_for_stays_in_the_alpha_form_too() {
+    let name = "what_partitions_were_made_for_stays_in_the_alpha_form_too";
+    let Some(place) = Place::new(name, "fixed-alpha") else {
+        return;
+    };
+    let alpha = |replicas: Value, each: Value, rest: Value| {
+        let mut spec = json!({"modelReplicas": replicas, "ipusPerModelReplica": each, "ipusPerJobInstance": null,
+            "modelReplicasPerWorker": null, "workersPerJobInstance": null});
+        for (name, value) in rest.as_object().unwrap() {
+            spec[name] = value.clone();
+        }
+        json!({"spec": spec})
+    };
+    let running = json!({"status": {"phase": "Running", "ipusHeld": 4}});
+    let stays = [
+        alpha(json!(2), json!(2), json!({})),
+        alpha(json!(1), json!("4"), json!({})),
+        alpha(json!(4), json!(1), json!({"ipusPerJobInstance": "4"})),
+        alpha(json!(4), json!(1), json!({"modelReplicasPerWorker": 1})),
+        alpha(
+            Value::Null,
+            Value::Null,
+            json!({"ipusPerJobInstance": "4", "modelReplicasPerWorker": 2}),
+        ),
+    ];
+    place
+        .try_job(&json!({"modelReplicas": 4, "ipusPerModelReplica": "1"}))
+        .unwrap();
+    place.patch("status", &running).unwrap();
+    for change in &stays {
+        refused(
+            place.patch("", change),
+            "spec.modelReplicasPerWorker (in the alpha form modelReplicas) cannot change while the job holds IPUs, which",
+        );
+    }
+    refused(
+        place.patch("", &alpha(json!(4), json!(2), json!({}))),
+        "spec.ipusPerJobInstance cannot change while the job holds IPUs",
+    );
+    // The same said in another way is no change: in quotes, by worker, in today's form, and back.
+    for same in [
+        alpha(json!("4"), json!(1), json!({"priority": 1})),
+        alpha(json!(4), json!(1), json!({"modelReplicasPerWorker": 4})),
+        alpha(
+            Value::Null,
+            Value::Null,
+            json!({"ipusPerJobInstance": "4", "modelReplicasPerWorker": 4}),
+        ),
+        alpha(json!(4), json!(1), json!({})),
+    ] {
+        place.patch("", &same).unwrap();
+    }
+    place
+        .patch(
+            "status",
+            &json!({"status": {"phase": "Completed", "ipusHeld": 0}}),
+        )
+        .unwrap();
+    place.patch("", &stays[0]).unwrap();
+    // What two workers cannot share out evenly is made for two: the number that is not counted may change.
+    let two = json!({"workersPerJobInstance": 2});
+    place.patch("", &alpha(json!(1), json!(4), two.clone())).unwrap();
+    place.patch("status", &running).unwrap();
+    place.patch("", &alpha(json!(2), json!(2), two.clone())).unwrap();
+    refused(
+        place.patch("", &alpha(json!(4), json!(1), two)),
+        "(in the alpha form modelReplicas) cannot change",
     );
 }
 
