@@ -19,7 +19,7 @@
 //!     "resource": {"group": "graphcore.ai", "version": "v1alpha1", "resource": "ipujobs"},
 //!     "object": {
 //!       "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "mnist"},
-//!       "spec": {"jobInstances": 1, "ipusPerJobInstance": "3", "workers": {"template": {}}}
+//!       "spec": {"jobInstances": 1, "ipusPerJobInstance": "3", "workers": {"template": {"spec": {"containers": [{}]}}}}
 //!     }
 //!   }
 //! }"#;

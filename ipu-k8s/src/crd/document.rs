@@ -1,6 +1,6 @@
 //! Reading a file of manifests: YAML documents or JSON, of which those that are IPUJobs are wanted.
 
-use ipu_core::{Limits, Parsed, Violation};
+use ipu_core::{Limits, Origin, Parsed, Violation, Warning};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
@@ -106,10 +106,22 @@ impl Manifest {
     ///
     /// Everything that is wrong with it: fields that are none, values of a wrong kind, and broken rules.
     pub fn parse(&self, limits: &Limits) -> Result<Parsed, Vec<Violation>> {
-        match self.job.to_raw().parse(limits) {
-            Ok(parsed) if self.faults.is_empty() => Ok(parsed),
-            Ok(_) => Err(self.faults.clone()),
-            Err(violations) => {
+        let (parsed, mut violations) = match self.job.to_raw().parse(limits) {
+            Ok(parsed) => (Some(parsed), Vec::new()),
+            Err(violations) => (None, violations),
+        };
+        let idle = self.job.without_containers();
+        let (refused, tolerated) = match limits.origin() {
+            Origin::Stored => (None, idle),
+            _ => (idle, None),
+        };
+        violations.extend(refused);
+        match parsed {
+            Some(mut parsed) if self.faults.is_empty() && violations.is_empty() => {
+                parsed.warnings.extend(tolerated.map(Warning::from));
+                Ok(parsed)
+            }
+            _ => {
                 let mut all = self.faults.clone();
                 // A field that could not be read is not absent as well.
                 let named = |violation: &Violation| {

@@ -84,14 +84,21 @@ impl IpuJob {
             }),
             Some(_) => Err(reader.violations),
             None => {
-                reader.violations.push(Violation::new(
-                    &format!("{TEMPLATE}.spec.containers"),
-                    None,
-                    "its first item says what the workers run",
-                    "add a container with a name, an image and a command",
-                ));
+                reader.violations.push(no_containers(None));
                 Err(reader.violations)
             }
+        }
+    }
+
+    /// The violation of a job whose workers have nothing to run, wherever they are: it would be given IPUs and never use them.
+    pub(super) fn without_containers(&self) -> Option<Violation> {
+        let template = self.spec.workers.as_ref().and_then(|w| w.template.as_ref());
+        let containers = template.and_then(|template| template.0.pointer("/spec/containers"));
+        match containers {
+            None | Some(Value::Null) => Some(no_containers(None)),
+            Some(Value::Array(items)) if items.is_empty() => Some(no_containers(Some("[]"))),
+            // What is no list at all is refused by the schema of a Kubernetes Pod.
+            Some(_) => None,
         }
     }
 
@@ -103,6 +110,15 @@ impl IpuJob {
             }
         }
     }
+}
+
+fn no_containers(value: Option<&str>) -> Violation {
+    Violation::new(
+        &format!("{TEMPLATE}.spec.containers"),
+        value,
+        "its first item says what the workers run",
+        "add a container with a name, an image and a command",
+    )
 }
 
 /// What is found while a template is read.

@@ -172,7 +172,8 @@ fn everything_that_is_wrong_is_told_in_one_answer_with_its_fields() {
 #[test]
 fn what_is_translated_or_ignored_is_warned_about() {
     let odd = job_with(&json!({
-        "workerPerJobInstance": "1", "workers": {"strategy": {"type": "Recreate"}, "template": {}},
+        "workerPerJobInstance": "1",
+        "workers": {"strategy": {"type": "Recreate"}, "template": {"spec": {"containers": [{"name": "main"}]}}},
     }));
     let answer = created(&odd);
     assert!(answer.allowed(), "{}", answer.message());
@@ -258,6 +259,55 @@ fn an_update_is_not_refused_for_what_was_wrong_with_the_stored_object_already() 
     labelled["metadata"]["labels"] = json!({"a": "b"});
     assert!(judge("UPDATE", &labelled, &stored).allowed());
     assert!(mutated("UPDATE", &labelled, &stored).patch().is_empty());
+}
+
+#[test]
+fn a_job_whose_workers_have_nothing_to_run_is_refused_by_field_value_rule_and_fix() {
+    let field = "spec.workers.template.spec.containers";
+    let rest =
+        "its first item says what the workers run; add a container with a name, an image and a command";
+    let nothing = [
+        json!({}),
+        json!({"template": {}}),
+        json!({"template": {"spec": {}}}),
+    ];
+    let empty = json!({"template": {"spec": {"containers": []}}});
+    for workers in nothing.iter().chain([&empty]) {
+        let idle = job_with(&json!({"workers": workers}));
+        let message = created(&idle).message().to_owned();
+        let value = if *workers == empty { " = []" } else { "" };
+        assert!(
+            message.contains("breaks a rule:") && message.contains(&format!("{field}{value}")),
+            "{message}"
+        );
+        assert!(message.contains(rest), "{message}");
+        // What runs is not emptied either, and what is wrong besides is told too.
+        assert!(!judge("UPDATE", &idle, &job()).allowed());
+        let worse = job_with(&json!({"workers": workers, "ipusPerJobInstance": "3"}));
+        assert!(created(&worse).message().contains("breaks 2 rules:"));
+    }
+    let wrong = job_with(&json!({"workers": {"template": 7}}));
+    let message = created(&wrong).message().to_owned();
+    assert!(message.contains("breaks a rule:"), "{message}");
+}
+
+#[test]
+fn a_stored_job_without_containers_can_still_be_changed() {
+    let stored = job_with(&json!({"workers": {}}));
+    for (workers, instances) in [
+        (json!({}), 2),
+        (json!({"template": {"spec": {"containers": []}}}), 1),
+    ] {
+        let changed = job_with(&json!({"workers": workers, "jobInstances": instances}));
+        let answer = judge("UPDATE", &changed, &stored);
+        assert!(answer.allowed(), "{}", answer.message());
+        assert!(
+            answer.warnings()[0].contains("spec.workers.template.spec.containers"),
+            "{:?}",
+            answer.warnings()
+        );
+    }
+    assert!(judge("UPDATE", &job(), &stored).warnings().is_empty());
 }
 
 #[test]

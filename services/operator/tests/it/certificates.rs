@@ -74,7 +74,10 @@ async fn certificates_are_renewed_again_and_again_without_a_failed_request() {
     let create = async || {
         let job = serde_json::json!({
             "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "job"},
-            "spec": {"jobInstances": 1, "ipusPerJobInstance": 1, "workers": {}},
+            "spec": {
+                "jobInstances": 1, "ipusPerJobInstance": 1,
+                "workers": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+            },
         });
         let uri = "/apis/graphcore.ai/v1alpha1/namespaces/rotated/ipujobs?dryRun=All";
         let request = http::Request::post(uri).header("content-type", "application/json");
