@@ -18,7 +18,8 @@ const OPERATOR: &str = "system:serviceaccount:ipu-operator-system:ipu-operator-c
 const PROXY: &str = "system:serviceaccount:ipu-operator-system:ipu-operator-vipu-proxy";
 
 const JOB: &str = "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: mnist, finalizers: \
-                   [ipu.finalizers.graphcore.ai]}, spec: {ipusPerJobInstance: 4, workers: {}}}";
+                   [ipu.finalizers.graphcore.ai]}, spec: {ipusPerJobInstance: 4, workers: {template: {spec: {containers: \
+                   [{name: main, image: x}]}}}}}";
 
 /// The role of a launcher, as the operator makes it, but for what it allows.
 const ROLE: &str = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: mnist-launcher, namespace: default}, \
@@ -371,8 +372,8 @@ fn the_overlay_of_the_guide_sets_what_it_says() {
 }
 
 #[test]
-fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going() {
-    let name = "without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going";
+fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_from_a_label() {
+    let name = "without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_from_a_label";
     let Some(cluster) = private(name) else {
         return;
     };
@@ -389,12 +390,28 @@ fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going() {
     let scale = ["scale", "ipujob", "mnist", "--replicas=2"];
     refused_at_last(&|| cluster.kubectl(&scale).map_err(|error| error.to_string()));
 
+    // What leaves the spec as it is asks nobody, also while the job is not being deleted.
+    let patched = |patch: &str| {
+        let patched = cluster.kubectl(&["patch", "ipujob", "mnist", "--type=merge", "-p", patch]);
+        patched.map_err(|error| error.to_string())
+    };
+    let free = r#"{"metadata": {"finalizers": null}}"#;
+    patched(r#"{"metadata": {"labels": {"seen": "true"}}}"#).unwrap();
+    patched(free).unwrap();
+    let refused =
+        patched(r#"{"metadata": {"labels": {"seen": "twice"}}, "spec": {"priority": 1}}"#).unwrap_err();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    let job = get(&cluster, &["ipujob", "mnist"]);
+    assert_eq!(job["metadata"]["labels"], json!({"seen": "true"}));
+    assert!(job["metadata"]["finalizers"].is_null() && job["spec"]["priority"].is_null());
+    cluster
+        .kubectl(&["scale", "ipujob", "mnist", "--replicas=1"])
+        .unwrap();
+
+    patched(r#"{"metadata": {"finalizers": ["ipu.finalizers.graphcore.ai"]}}"#).unwrap();
     cluster
         .kubectl(&["delete", "ipujob", "mnist", "--wait=false"])
         .unwrap();
-    let patch = r#"{"metadata": {"finalizers": null}}"#;
-    cluster
-        .kubectl(&["patch", "ipujob", "mnist", "--type=merge", "-p", patch])
-        .unwrap();
+    patched(free).unwrap();
     assert_eq!(cluster.kubectl(&["get", "ipujobs", "-o", "name"]).unwrap(), "");
 }
