@@ -16,6 +16,8 @@ const RECONCILED: &str = "Successfully reconciled IPUJob";
 const NOT_READY: &str = "partition not ready yet!";
 /// The documented text of a job that has completed.
 const ALL_DONE: &str = "All instances done";
+/// Why an instance has ended while others go on.
+const FAILED_FOR_GOOD: &str = "InstanceFailed";
 /// How often [`NOT_READY`] is repeated at most: the documented form says it once for each instance, and a status is no
 /// place for a thousand of them.
 const MOST_REPEATS: usize = 16;
@@ -195,7 +197,7 @@ impl<'a> Pass<'a> {
             Stage::Ended if self.status.phase.is_finished() => return None,
             Stage::Ended => match instance.memory.outcome? {
                 Outcome::Failed(code) => Reason::new(
-                    "InstanceFailed",
+                    FAILED_FOR_GOOD,
                     format!("instance {index} has failed for good with code {code}; the others go on"),
                 )
                 .with("code", code),
@@ -253,7 +255,13 @@ impl<'a> Pass<'a> {
             }
             JobPhase::Terminating => format!("IPUJob {key} is being deleted"),
             JobPhase::Suspended => format!("IPUJob {key} is suspended"),
-            JobPhase::Running => RECONCILED.to_string(),
+            JobPhase::Running => {
+                let failed = self.reasons.iter().find(|reason| reason.code == FAILED_FOR_GOOD);
+                failed.map_or_else(
+                    || RECONCILED.to_string(),
+                    |failed| format!("{RECONCILED}: {}", failed.message),
+                )
+            }
             JobPhase::Pending | JobPhase::Restarting => {
                 let lacks = |instance: &&Instance<'a>| {
                     matches!(

@@ -96,6 +96,9 @@ impl Operator {
     /// Has the users of a job told, when there is time.
     pub(super) async fn put(&self, object: &Value, event: JobEvent) {
         let text = |name: &str| object["metadata"][name].clone();
+        let words = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let job = format!("{}/{}", words("namespace"), words("name"));
+        tracing::info!(job, reason = event.reason, "{}", event.note);
         let about = json!({"metadata": {
             "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
         }});
@@ -478,14 +481,29 @@ fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
 fn event(before: &IpuJobStatus, after: &IpuJobStatus, plan: &Plan, at: Timestamp) -> Option<JobEvent> {
     let phase = plan.status.phase;
     let first = plan.reasons.first();
+    let warning = |reason: &ipu_core::Reason| JobEvent {
+        severity: Severity::Warning,
+        reason: reason.code.clone(),
+        note: reason.to_string(),
+        at,
+    };
     // Told once: in the pass that closes the attempt.
     if let Some(gone) = plan.reasons.iter().find(|reason| reason.code == "WorkerGone") {
-        return Some(JobEvent {
-            severity: Severity::Warning,
-            reason: gone.code.clone(),
-            note: gone.to_string(),
-            at,
-        });
+        return Some(warning(gone));
+    }
+    // And so is what becomes of one instance while the job goes on: it has failed for good, or gave its partition back.
+    let is_news = |reason: &&ipu_core::Reason| {
+        let of = |status: &IpuJobStatus| {
+            let index = reason.numbers.get("instance").copied();
+            let mut all = status.instances.iter();
+            let known = all.find(|known| index == Some(u64::from(known.index)));
+            known.map_or((false, 0), |known| (known.state == "Failed", known.given_back))
+        };
+        let ((had_failed, before), (has_failed, now)) = (of(before), of(after));
+        (has_failed && !had_failed) || now > before
+    };
+    if let Some(news) = plan.reasons.iter().find(is_news).filter(|_| !phase.is_finished()) {
+        return Some(warning(news));
     }
     if before.phase == Some(phase) || phase == JobPhase::Pending {
         // Making and starting things is what a job does; waiting for others is worth a word.

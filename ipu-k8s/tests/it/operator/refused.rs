@@ -202,3 +202,45 @@ fn words_are_not_kept_back_because_the_clock_was_put_back() {
     });
     assert!(message(&setting.pass("a")).contains("a-worker-0"));
 }
+
+#[test]
+fn an_instance_that_has_failed_for_good_is_told_of_while_the_others_go_on() {
+    let setting = Setting::new();
+    setting.world.submit("a", serving(2));
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let mut state = setting.world.state();
+    state.events.clear();
+    let worker = state.pods["a-worker-1"]["metadata"]["uid"].clone();
+    state.running.remove(worker.as_str().unwrap());
+    state.change_pod("a-worker-1", |pod| {
+        pod["status"]["phase"] = "Failed".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
+    });
+    drop(state);
+    let job = setting.until("a", |job| message(job) != "Successfully reconciled IPUJob");
+    assert_eq!(
+        message(&job),
+        "Successfully reconciled IPUJob: instance 1 has failed for good with code 3; the others go on"
+    );
+    assert_eq!(job["status"]["phase"], "Running");
+    assert_eq!(setting.world.state().events, ["NeverRestarted"]);
+}
+
+#[test]
+fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_back() {
+    let setting = Setting::new();
+    let mut spec = serving(1);
+    spec["startDeadlineSeconds"] = 5.into();
+    setting.world.state().quota = 0;
+    setting.world.submit("a", spec);
+    setting.until("a", |job| message(job).contains("Forbidden"));
+    setting.world.state().events.clear();
+    let gave_back = |job: &Value| job["status"]["instances"][0]["givenBack"] == 1;
+    setting.until("a", |job| {
+        setting.world.state().now += 1000;
+        gave_back(job)
+    });
+    let events = setting.world.state().events.clone();
+    assert!(events.contains(&"WorkersUnschedulable".to_owned()), "{events:?}");
+}
