@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 const HEAD: &str = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, uid: u}\n";
 
+/// Workers with something to run.
+const WORKERS: &str = "workers: {template: {spec: {containers: [{name: main}]}}}";
+
 fn only(text: &str, edits: &[&str]) -> Manifest {
     let edits: Vec<Edit> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
     match read_manifests(text, &edits).unwrap().remove(0) {
@@ -16,7 +19,7 @@ fn only(text: &str, edits: &[&str]) -> Manifest {
 
 #[track_caller]
 fn check_violations(spec: &str, expected: &[&str]) {
-    let violations = only(&format!("{HEAD}spec:\n{spec}"), &[])
+    let violations = only(&format!("{HEAD}spec:\n  {WORKERS}\n{spec}"), &[])
         .parse(&Limits::default())
         .unwrap_err();
     let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
@@ -79,11 +82,12 @@ fn a_syntax_error_has_its_place() {
 
 #[test]
 fn anchors_lists_and_json_are_manifests_too() {
-    let yaml = format!("{HEAD}spec: {{ipusPerJobInstance: &size 4, workersPerJobInstance: *size}}\n");
+    let yaml =
+        format!("{HEAD}spec: {{ipusPerJobInstance: &size 4, workersPerJobInstance: *size, {WORKERS}}}\n");
     let parsed = only(&yaml, &[]).parse(&Limits::default()).unwrap();
     assert_eq!(parsed.spec.workers_per_instance(), 4);
 
-    let item = r#"{"apiVersion":"graphcore.ai/v1alpha1","kind":"IPUJob","metadata":{"name":"a","uid":"u"},"spec":{"ipusPerJobInstance":"4"}}"#;
+    let item = r#"{"apiVersion":"graphcore.ai/v1alpha1","kind":"IPUJob","metadata":{"name":"a","uid":"u"},"spec":{"ipusPerJobInstance":"4","workers":{"template":{"spec":{"containers":[{"name":"main"}]}}}}}"#;
     for text in [
         item.to_owned(),
         format!("{item}\n{item}"),
