@@ -29,6 +29,16 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_secs(1);
 /// The pause after somebody else was faster, or a call failed.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How often whoever waits looks, whatever the watch tells: a renewal that was noticed late would be counted from too late.
+const LOOK: Duration = Duration::from_millis(500);
+/// Within this another operator leads after the leader was killed.
+const HAND_OVER: Duration = Duration::from_secs(5);
+// The last renewal is noticed, ends, and somebody else is faster once; what is left is for calls.
+const _: () = assert!(
+    LOOK.as_millis() + DURATION.as_millis() + AGAIN.as_millis() + CALL.as_millis() < HAND_OVER.as_millis()
+);
+// Whoever leads stops before anybody else begins, and has tried to renew it by then.
+const _: () = assert!(RENEW.as_millis() < GIVE_UP.as_millis() && GIVE_UP.as_millis() < DURATION.as_millis());
 /// The longest that another holder's duration is waited for, whatever the Lease says.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -176,7 +186,7 @@ impl Elector {
             Ok(Ok(Standing::Until(expiry))) => {
                 self.held = None;
                 self.tell(false);
-                return expiry;
+                return expiry.min(begun + LOOK);
             }
             Ok(Ok(Standing::Contested)) => begun + AGAIN,
             Ok(Err(error)) => {

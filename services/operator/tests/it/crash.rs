@@ -26,6 +26,10 @@ use watch::Watch;
 
 /// How many jobs by default: half a minute, and everything is killed a few times.
 const JOBS: u32 = 24;
+/// Within this another operator leads after the leader was killed.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// How many kinds of processes are killed.
+const KINDS: u32 = 6;
 /// How long everybody has to settle once nothing is killed any more. Only a failure takes that long.
 const SETTLE: Duration = Duration::from_secs(300);
 
@@ -136,6 +140,12 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
         began.elapsed().as_secs()
     );
     assert!(kills.all() > 0 && looks > 0);
+    assert!(kills.longest_hand_over < HAND_OVER, "{kills:?}");
+    // One kind after the other, also when the API server takes so long to come up that it is not everybody's turn.
+    assert!(
+        kills.all() < KINDS || kills.each().iter().all(|many| *many > 0),
+        "{kills:?}"
+    );
 }
 
 /// Workers that serve a launcher never end by themselves; everything else does as the job's annotation says.
@@ -171,8 +181,19 @@ struct Kills {
 }
 
 impl Kills {
+    fn each(&self) -> [u32; KINDS as usize] {
+        [
+            self.leaders,
+            self.others,
+            self.proxies,
+            self.simulators,
+            self.api_servers,
+            self.etcds,
+        ]
+    }
+
     fn all(&self) -> u32 {
-        self.leaders + self.others + self.proxies + self.simulators + self.api_servers + self.etcds
+        self.each().iter().sum()
     }
 }
 
@@ -182,15 +203,16 @@ async fn kill(scene: Arc<Scene>, mut random: Random) -> Kills {
     while !scene.over.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(u64::from(500 + random.below(2_500)))).await;
         let down = Duration::from_millis(u64::from(random.below(1_500)));
-        match kills.all() % 6 {
+        match kills.all() % KINDS {
             0 => {
                 if let Some(leader) = users::leader(&scene.client).await {
                     let begun = Instant::now();
                     let number = usize::from(leader.starts_with("operator-1"));
                     scene.operators[number].kill().await;
-                    let next = users::next_leader(&scene.client, &leader).await;
+                    let (next, unserved) = users::next_leader(&scene.client, &leader).await;
                     assert_ne!(next, leader);
-                    kills.longest_hand_over = kills.longest_hand_over.max(begun.elapsed());
+                    let took = begun.elapsed().saturating_sub(unserved);
+                    kills.longest_hand_over = kills.longest_hand_over.max(took);
                     kills.leaders += 1;
                     scene.operators[number].restart(scene.proxy.address).await;
                 }

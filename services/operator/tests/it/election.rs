@@ -34,8 +34,11 @@ async fn one_leads_at_a_time_and_the_next_takes_over_from_one_that_crashed_or_st
     assert!(*first.leads().borrow() && !*second.leads().borrow());
     assert_eq!(holder(cluster, "election"), "first/0");
     // Not released, as after kill -9.
+    let killed = std::time::Instant::now();
     drop(first);
     leads(&second).await;
+    let took = killed.elapsed();
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     assert_eq!(holder(cluster, "election"), "second/1");
     let third = compete(cluster, "election", "third").await;
     second.release().await;

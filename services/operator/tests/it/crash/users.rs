@@ -40,12 +40,19 @@ pub(super) async fn leader(client: &Client) -> Option<String> {
     (!holder.is_empty()).then_some(holder)
 }
 
-/// Waits until somebody else leads.
-pub(super) async fn next_leader(client: &Client, before: &str) -> String {
+/// Waits until somebody else leads, and tells how much of that time the API server was not to be had: nobody can take over then.
+pub(super) async fn next_leader(client: &Client, before: &str) -> (String, Duration) {
     let until = Instant::now() + super::SETTLE;
+    let mut unserved = Duration::ZERO;
     loop {
-        if let Some(next) = leader(client).await.filter(|next| next != before) {
-            return next;
+        let asked = Instant::now();
+        let answer = leader(client).await;
+        let took = asked.elapsed();
+        if answer.is_none() || took > AGAIN {
+            unserved += took;
+        }
+        if let Some(next) = answer.filter(|next| next != before) {
+            return (next, unserved);
         }
         assert!(Instant::now() < until, "nobody leads after {before}");
         tokio::time::sleep(Duration::from_millis(20)).await;
