@@ -82,6 +82,7 @@ async fn hear(
     let mut stream = pin!(stream);
     let names = || shared.names.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(event) = stream.next().await {
+        shared.observe("IPUJobs", &event);
         match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => {
                 if let Some(uid) = &job.metadata.uid {
@@ -104,7 +105,7 @@ async fn hear(
                 let gone = names().end();
                 gone.iter().for_each(|(uid, job)| forget(shared, uid, job));
             }
-            Err(error) => tracing::warn!(%error, "the watch of IPUJobs is interrupted"),
+            Err(_) => {}
         }
     }
 }
@@ -199,12 +200,20 @@ mod tests {
 
     /// Who is gone, by uid.
     #[derive(Default)]
-    struct Gone(Mutex<Vec<String>>);
+    struct Gone(Mutex<Vec<String>>, Mutex<Vec<&'static str>>);
 
     impl Observer for Gone {
         fn gone(&self, job: &Value) {
             let uid = job["metadata"]["uid"].as_str().expect("a uid").to_owned();
             self.0.lock().expect("nobody panics").push(uid);
+        }
+
+        fn hears(&self, _: &'static str) {
+            self.1.lock().expect("nobody panics").push("hears");
+        }
+
+        fn interrupted(&self, objects: &'static str) {
+            self.1.lock().expect("nobody panics").push(objects);
         }
     }
 
@@ -228,6 +237,25 @@ mod tests {
         let metadata =
             json!({"name": format!("job-{uid}"), "namespace": "n", "uid": uid, "resourceVersion": "3"});
         serde_json::from_value(json!({"metadata": metadata})).expect("an object")
+    }
+
+    #[tokio::test]
+    async fn a_list_that_only_begins_is_no_sign_that_a_watch_hears_and_a_watch_that_broke_is() {
+        let observer = Arc::new(Gone::default());
+        let shared = deaf(Arc::clone(&observer) as Arc<dyn Observer>);
+        let (told, _queue) = unbounded();
+        let failed = || kube::Error::Service("gone".into());
+        let events = [
+            Ok(Event::Init),
+            Err(watcher::Error::InitialListFailed(failed())),
+            Ok(Event::Init),
+            Ok(Event::InitDone),
+            Err(watcher::Error::WatchFailed(failed())),
+            Err(watcher::Error::WatchStartFailed(failed())),
+        ];
+        hear(stream::iter(events), &shared, &told).await;
+        let told = observer.1.lock().expect("nobody panics");
+        assert_eq!(told[..], ["IPUJobs", "hears", "hears", "IPUJobs", "IPUJobs"]);
     }
 
     #[tokio::test]

@@ -89,6 +89,14 @@ pub trait Observer: Send + Sync {
     fn gone(&self, job: &Value) {
         let _ = job;
     }
+    /// Something was heard by the watch of these objects.
+    fn hears(&self, objects: &'static str) {
+        let _ = objects;
+    }
+    /// The watch of these objects broke, or could not be had. It is tried again after a minute at most.
+    fn interrupted(&self, objects: &'static str) {
+        let _ = objects;
+    }
     /// So many jobs wait for a pass now, because as many as may be are worked on.
     fn waiting(&self, jobs: usize) {
         let _ = jobs;
@@ -117,6 +125,23 @@ impl Shared {
             observer,
             names: Mutex::default(),
             failures: Mutex::default(),
+        }
+    }
+
+    /// Tells the observer how the watch of these objects does.
+    pub(super) fn observe<K>(&self, objects: &'static str, event: &watcher::Result<Event<K>>) {
+        match event {
+            // That is said before anything was asked.
+            Ok(Event::Init) => {}
+            Ok(_) => self.observer.hears(objects),
+            Err(error) => {
+                tracing::warn!(%error, "the watch of {objects} is interrupted");
+                if matches!(error, watcher::Error::WatchFailed(_)) {
+                    // It had begun, and something idle is told of by nothing else.
+                    self.observer.hears(objects);
+                }
+                self.observer.interrupted(objects);
+            }
         }
     }
 }
@@ -279,6 +304,7 @@ async fn hear_pods(
     let stream = watcher::watcher(api, config).default_backoff();
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
+        shared.observe("Kubernetes Pods", &event);
         let value = |pod: &DynamicObject| serde_json::to_value(pod).unwrap_or_default();
         let changed: Vec<String> = match event {
             Ok(Event::Init) => {
@@ -298,10 +324,7 @@ async fn hear_pods(
             }
             Ok(Event::Apply(pod)) => shared.cache.heard(&value(&pod)).into_iter().collect(),
             Ok(Event::Delete(pod)) => shared.cache.gone(&value(&pod)).into_iter().collect(),
-            Err(error) => {
-                tracing::warn!(%error, "the watch of Kubernetes Pods is interrupted");
-                Vec::new()
-            }
+            Err(_) => Vec::new(),
         };
         let names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
         for job in changed.iter().filter_map(|uid| names.get(uid)) {

@@ -54,12 +54,14 @@ pub async fn run_controller(
             Arc::new(now),
         );
         let mut options = RunOptions::default();
+        let place = namespace.as_deref().map(|name| format!(" in {name}"));
         options.namespace = namespace;
         options.observer = Arc::new(Watcher {
             metrics: metrics.clone(),
             progress: progress.clone(),
             working: std::sync::Mutex::default(),
             waiting: AtomicUsize::default(),
+            place: place.unwrap_or_default(),
         });
         // It is stopped by being dropped.
         let never = std::future::pending();
@@ -87,6 +89,7 @@ impl Drop for Leads {
     fn drop(&mut self) {
         self.metrics.jobs().forget();
         self.progress.ready(KNOWN);
+        self.progress.watches_nothing();
     }
 }
 
@@ -130,9 +133,16 @@ struct Watcher {
     working: std::sync::Mutex<HashMap<String, (Working, Instant)>>,
     /// How many jobs wait in this loop.
     waiting: AtomicUsize,
+    /// Where it watches, in words, if that is not everywhere.
+    place: String,
 }
 
 impl Watcher {
+    /// What probes call a watch.
+    fn watch(&self, objects: &str) -> String {
+        format!("the watch of {objects}{}", self.place)
+    }
+
     fn working(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Working, Instant)>> {
         self.working
             .lock()
@@ -160,6 +170,15 @@ impl Observer for Watcher {
             Err(_) => "failed",
         };
         self.metrics.jobs().passed(outcome, since.elapsed());
+    }
+
+    fn hears(&self, objects: &'static str) {
+        self.progress.hears(&self.watch(objects));
+    }
+
+    fn interrupted(&self, objects: &'static str) {
+        self.progress.fails(&self.watch(objects));
+        self.metrics.jobs().interrupted(objects);
     }
 
     fn waiting(&self, jobs: usize) {

@@ -31,6 +31,11 @@ struct Outcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Watch {
+    watch: &'static str,
+}
+
 type Times<Labels> = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// The metrics of IPUJobs.
@@ -42,6 +47,7 @@ pub(crate) struct JobMetrics {
     seconds: Times<Part>,
     passes: Times<Outcome>,
     waiting: Gauge<i64, AtomicI64>,
+    interruptions: Family<Watch, Counter>,
     /// What each job was last, by its uid.
     known: Mutex<HashMap<String, Known>>,
 }
@@ -66,6 +72,7 @@ impl JobMetrics {
             // From a millisecond to half a minute.
             passes: Times::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
             waiting: Gauge::default(),
+            interruptions: Family::default(),
             known: Mutex::default(),
         };
         registry.register("ipujobs", "IPUJobs, by phase and reason", metrics.jobs.clone());
@@ -94,7 +101,17 @@ impl JobMetrics {
             "IPUJobs that wait until the operator has time for a pass over them",
             metrics.waiting.clone(),
         );
+        registry.register(
+            "ipu_operator_watch_interruptions",
+            "Times that a watch broke or could not be had, by what is watched",
+            metrics.interruptions.clone(),
+        );
         metrics
+    }
+
+    /// The watch of these objects broke, or could not be had.
+    pub(crate) fn interrupted(&self, watch: &'static str) {
+        self.interruptions.get_or_create(&Watch { watch }).inc();
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {

@@ -227,6 +227,7 @@ mod tests {
         metrics.reviewed("mutate", "allowed", Duration::ZERO);
         let jobs = metrics.jobs();
         jobs.passed("done", Duration::ZERO);
+        jobs.interrupted("IPUJobs");
         let times = json!({"queue": 0.0, "partition": 0.0, "schedule": 0.0, "start": 0.0});
         for status in [json!({}), json!({"phase": "Completed", "phaseSeconds": times})] {
             jobs.heard(&json!({"metadata": {"uid": "u"}, "status": status}));

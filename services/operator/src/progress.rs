@@ -10,6 +10,10 @@ use tokio::time::Instant;
 /// and a pass over a job makes dozens of them at most.
 pub const WORK_BOUND: Duration = Duration::from_secs(180);
 
+/// A watch that was not said to fail for so long works, and there is nothing to tell: it would be tried again after a minute at
+/// most, and a try takes half a minute at most.
+const QUIET: Duration = Duration::from_secs(120);
+
 /// What is under way, what has to be heard of, and what has to be there before the operator is ready. Clones share it.
 ///
 /// ```
@@ -40,6 +44,8 @@ struct State {
     working: BTreeMap<u64, (String, Instant)>,
     /// Until when each loop has to say that it goes on.
     loops: BTreeMap<&'static str, Instant>,
+    /// Watches that cannot be had: since when, and when that was last tried.
+    failing: BTreeMap<String, (Instant, Instant)>,
     waits_for: BTreeSet<&'static str>,
 }
 
@@ -86,6 +92,28 @@ impl Progress {
         self.state().loops.remove(name);
     }
 
+    /// The watch `name` cannot be had. It is stuck if that goes on for longer than work may take.
+    pub fn fails(&self, name: &str) {
+        let now = Instant::now();
+        let mut state = self.state();
+        match state.failing.get_mut(name) {
+            Some((_, last)) if now < *last + QUIET => *last = now,
+            _ => {
+                state.failing.insert(name.to_owned(), (now, now));
+            }
+        }
+    }
+
+    /// The watch `name` hears something.
+    pub fn hears(&self, name: &str) {
+        self.state().failing.remove(name);
+    }
+
+    /// Nothing is watched any more, and that is right.
+    pub fn watches_nothing(&self) {
+        self.state().failing.clear();
+    }
+
     /// The operator is not ready before `what` is.
     pub fn await_ready(&self, what: &'static str) {
         self.state().waits_for.insert(what);
@@ -109,7 +137,13 @@ impl Progress {
         let state = self.state();
         let work = state.working.values().map(|(what, due)| (what.as_str(), *due));
         let loops = state.loops.iter().map(|(name, due)| (*name, *due));
-        let late = work.chain(loops).filter(|(_, due)| *due < now);
+        let (bound, fresh) = (self.0.bound, |last: Instant| now < last + QUIET);
+        let failing = state.failing.iter();
+        let watches = failing.map(|(name, (since, last))| (name.as_str(), *since + bound, *last));
+        let watches = watches
+            .filter(|(_, due, last)| due < last && fresh(*last))
+            .map(|(name, due, _)| (name, due));
+        let late = work.chain(loops).chain(watches).filter(|(_, due)| *due < now);
         let (what, due) = late.min_by_key(|(_, due)| *due)?;
         Some((what.to_owned(), now - due))
     }
@@ -148,6 +182,35 @@ mod tests {
         let stuck = progress.stuck().unwrap();
         assert_eq!(stuck, ("default/mnist".to_owned(), Duration::from_secs(10)));
         drop(first);
+        assert_eq!(progress.stuck(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_fails_again_and_again_is_stuck_until_it_hears_or_is_quiet() {
+        let progress = Progress::new(Duration::from_secs(60));
+        let fail_for = async |seconds: u64| {
+            for _ in 0..seconds / 10 {
+                progress.fails("the watch");
+                tokio::time::advance(Duration::from_secs(10)).await;
+            }
+        };
+        fail_for(60).await;
+        // It was mended, and has nothing to tell.
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(progress.stuck(), None);
+        tokio::time::advance(QUIET).await;
+        fail_for(60).await;
+        assert_eq!(progress.stuck(), None, "that was long ago");
+        fail_for(30).await;
+        assert_eq!(progress.stuck().unwrap().0, "the watch");
+        progress.hears("the watch");
+        assert_eq!(progress.stuck(), None);
+        fail_for(90).await;
+        assert!(progress.stuck().is_some());
+        tokio::time::advance(QUIET).await;
+        assert_eq!(progress.stuck(), None);
+        fail_for(90).await;
+        progress.watches_nothing();
         assert_eq!(progress.stuck(), None);
     }
 
