@@ -43,3 +43,15 @@ pub use self::status::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, TimeError,
     WorkersStatus,
 };
+
+/// Whether a variable leads to the partition: a stale value would lead a job to another one's IPUs.
+#[cfg(any(feature = "operator", feature = "webhook"))]
+pub(crate) fn leads_to_partition(name: &str) -> bool {
+    matches!(
+        name,
+        "IPUOF_VIPU_API_HOST"
+            | "IPUOF_VIPU_API_PORT"
+            | "IPUOF_VIPU_API_PARTITION_ID"
+            | "IPUOF_VIPU_API_GCD_ID"
+    )
+}

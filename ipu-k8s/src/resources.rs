@@ -32,7 +32,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER, selector};
 
-use crate::crd::IpuJob;
+use crate::crd::{IpuJob, leads_to_partition};
 
 /// The field manager of everything that the operator writes.
 pub const FIELD_MANAGER: &str = "ipu-operator";
@@ -240,21 +240,10 @@ fn set_env(container: &mut Map<String, Value>, ours: &BTreeMap<String, String>) 
         .map(|(name, value)| json!({"name": name, "value": value}));
     let kept = theirs
         .into_iter()
-        .filter(|var| !is_fixed(var["name"].as_str().unwrap_or_default()));
+        .filter(|var| !leads_to_partition(var["name"].as_str().unwrap_or_default()));
     let kept: Vec<Value> = kept.collect();
     let overridden = |name: &Value| kept.iter().any(|var| var["name"] == *name);
     let mut env: Vec<Value> = ours_first.filter(|var| !overridden(&var["name"])).collect();
     env.extend(kept);
     container.insert("env".to_owned(), Value::Array(env));
-}
-
-/// Whether a variable leads to the partition: a stale value would lead a job to another one's IPUs.
-fn is_fixed(name: &str) -> bool {
-    matches!(
-        name,
-        "IPUOF_VIPU_API_HOST"
-            | "IPUOF_VIPU_API_PORT"
-            | "IPUOF_VIPU_API_PARTITION_ID"
-            | "IPUOF_VIPU_API_GCD_ID"
-    )
 }

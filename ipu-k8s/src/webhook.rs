@@ -33,6 +33,7 @@ use crate::crd::IpuJob;
 
 mod answer;
 mod defaults;
+mod ignored;
 mod job;
 mod request;
 mod rules;

@@ -125,7 +125,6 @@ impl Blueprint<'_> {
             _ => json!(["/bin/sh", "-c", SESSION]),
         };
         container.insert("command".to_owned(), command);
-        set_env(&mut container, &self.launcher_variables(place));
         let own = self.job.spec.launcher.iter().flat_map(|launcher| &launcher.env);
         let own: Vec<Value> = own.filter_map(|var| serde_json::to_value(var).ok()).collect();
         if !own.is_empty() {
@@ -135,6 +134,8 @@ impl Blueprint<'_> {
                 env.extend(own);
             }
         }
+        // Whoever said them: those that lead to the partition are ours alone.
+        set_env(&mut container, &self.launcher_variables(place));
         Value::Object(container)
     }
 

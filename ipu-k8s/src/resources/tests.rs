@@ -78,6 +78,26 @@ fn init_containers_and_sidecars_are_led_to_the_partition_and_keep_their_last_wor
 }
 
 #[test]
+fn a_launchers_own_variables_win_but_for_those_that_lead_to_the_partition() {
+    let (_, launcher) = pods(Network::Host, |spec| {
+        template(spec)["containers"][0]["env"] = json!([{"name": "A", "value": "worker"}]);
+        spec["launcher"]["env"] = json!([
+            {"name": "A", "value": "launcher"},
+            {"name": "OMPI_MCA_plm_rsh_no_tree_spawn", "value": "0"},
+            {"name": "IPUOF_VIPU_API_PARTITION_ID", "value": "stale"},
+        ]);
+    });
+    let env = launcher["spec"]["containers"][0]["env"].as_array().unwrap();
+    let values = |name: &str| -> Vec<&Value> {
+        let all = env.iter().filter(|var| var["name"] == name);
+        all.map(|var| &var["value"]).collect()
+    };
+    assert_eq!(values("A"), ["launcher"]);
+    assert_eq!(values("OMPI_MCA_plm_rsh_no_tree_spawn"), ["0"]);
+    assert_eq!(values("IPUOF_VIPU_API_PARTITION_ID"), ["ours"]);
+}
+
+#[test]
 fn who_keeps_off_the_network_of_the_node_is_not_led_back_by_the_template() {
     let asks = |spec: &mut Value| {
         template(spec)["hostNetwork"] = true.into();

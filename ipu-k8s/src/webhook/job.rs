@@ -4,6 +4,7 @@ use ipu_core::{Limits, Violation, Warning};
 use serde_json::{Map, Value};
 
 use super::answer::Answer;
+use super::ignored::ignored;
 use super::request::Request;
 use super::rules::AdmissionRules;
 use super::spec_of;
@@ -22,7 +23,9 @@ pub(super) fn judge(request: &Request, new: &Value, old: Option<&Value>, rules: 
     let found = Found::of(request, new, rules);
     let before = old.map(|old| Found::of(request, old, rules));
     let mut refused = Vec::new();
-    let mut warnings: Vec<String> = found.warnings.iter().map(Warning::to_string).collect();
+    let odd = found.warnings.iter().map(Warning::to_string);
+    let ignored = ignored(new).into_iter().map(|warning| warning.to_string());
+    let mut warnings: Vec<String> = odd.chain(ignored).collect();
     let mut tolerate = |violation: Violation, tolerated: bool| {
         if tolerated {
             warnings.push(Warning::from(violation).to_string());

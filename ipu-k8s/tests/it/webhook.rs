@@ -188,6 +188,42 @@ fn what_is_translated_or_ignored_is_warned_about() {
 }
 
 #[test]
+fn what_a_template_says_in_vain_is_warned_about() {
+    let vain = json!({"name": "IPUOF_VIPU_API_PARTITION_ID", "value": "mine"});
+    let said = job_with(&json!({
+        "launcher": {"command": ["mpirun"], "env": [vain]},
+        "workers": {"hostNetwork": true, "template": {"spec": {
+            "restartPolicy": "Always",
+            "initContainers": [{"name": "first", "image": "i"}, {"name": "second", "image": "i", "env": [vain]}],
+            "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}],
+        }}},
+    }));
+    let answer = created(&said);
+    assert!(answer.allowed(), "{}", answer.message());
+    let about: Vec<&str> = answer
+        .warnings()
+        .iter()
+        .filter_map(|warning| warning.split(": ").next())
+        .collect();
+    for field in [
+        "spec.workers.hostNetwork = true",
+        "spec.workers.template.spec.restartPolicy = Always",
+        "spec.launcher.env = IPUOF_VIPU_API_PARTITION_ID",
+        "spec.workers.template.spec.initContainers[1].env = IPUOF_VIPU_API_PARTITION_ID",
+    ] {
+        assert!(about.contains(&field), "{field}: {about:?}");
+    }
+    let usual = job_with(&json!({"workers": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}],
+    }}}}));
+    assert!(
+        created(&usual).warnings().is_empty(),
+        "{:?}",
+        created(&usual).warnings()
+    );
+}
+
+#[test]
 fn a_name_that_the_api_server_completes_is_judged_with_its_last_characters() {
     let mut generated = job();
     generated["metadata"] = json!({"generateName": "train-"});
