@@ -6,8 +6,10 @@ mod deletion;
 mod inference;
 mod interactive;
 mod launching;
+mod older;
 mod restarts;
 mod sample;
+mod standing;
 mod usage;
 mod volumes;
 
