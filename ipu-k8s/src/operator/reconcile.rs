@@ -160,6 +160,10 @@ impl Operator {
     }
 
     async fn work(&self, mut object: Value) -> Result<Wake, PortError> {
+        // Whoever knows nothing of what a job has done must not begin it anew. It can be deleted, though.
+        if let Some(why) = unreadable(&object).filter(|_| object["metadata"]["deletionTimestamp"].is_null()) {
+            return self.leave_alone(&object, &why).await;
+        }
         let generation = object["metadata"]["generation"].clone();
         let (job, faults) = IpuJob::from_value(object.clone());
         let spec = match job.to_raw().parse(&self.limits) {
@@ -284,6 +288,18 @@ impl Operator {
         Ok(latest)
     }
 
+    /// A job with a status that a newer version wrote, or a person: it is left as it is, and its users are told.
+    async fn leave_alone(&self, object: &Value, why: &str) -> Result<Wake, PortError> {
+        let event = JobEvent {
+            severity: Severity::Warning,
+            reason: "UnreadableStatus".to_owned(),
+            note: format!("the job is left alone, because this version cannot read its status: {why}"),
+            at: self.now(),
+        };
+        self.put(object, event).await;
+        Ok(Wake::WhenTold)
+    }
+
     /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
     async fn refuse(&self, object: &Value, violations: &[Violation]) -> Result<Wake, PortError> {
         let before = read_status(object);
@@ -346,9 +362,25 @@ impl Operator {
     }
 }
 
-/// The status of an object; an empty one if it has none or another's.
+/// The status of an object; an empty one if it has none, or one that cannot be read.
 pub(super) fn read_status(object: &Value) -> IpuJobStatus {
-    serde_json::from_value(object["status"].clone()).unwrap_or_default()
+    let mut status: IpuJobStatus = serde_json::from_value(object["status"].clone()).unwrap_or_default();
+    if status.phase.is_none() {
+        // As the operator of version 1.2.0 left it: what has ended is not run again.
+        status.phase = match status.launcher_status.as_deref() {
+            Some("Completed") => Some(JobPhase::Completed),
+            Some("Failed") => Some(JobPhase::Failed),
+            _ => None,
+        };
+    }
+    status
+}
+
+/// Why the status of an object cannot be read; none if it can, or there is none.
+fn unreadable(object: &Value) -> Option<String> {
+    let status = object.get("status").filter(|status| !status.is_null())?;
+    let read: Result<IpuJobStatus, _> = serde_json::from_value(status.clone());
+    read.err().map(|error| error.to_string())
 }
 
 fn wake(plan: &Plan, at_once: bool) -> Wake {

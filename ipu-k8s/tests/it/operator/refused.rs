@@ -244,3 +244,49 @@ fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_bac
     let events = setting.world.state().events.clone();
     assert!(events.contains(&"WorkersUnschedulable".to_owned()), "{events:?}");
 }
+
+#[test]
+fn a_job_whose_status_cannot_be_read_is_left_alone_and_can_be_deleted() {
+    let setting = Setting::new();
+    setting.world.submit("a", serving(1));
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    let before = setting.world.state().jobs["a"]["status"].clone();
+    setting
+        .world
+        .state()
+        .change_job("a", |job| job["status"]["phase"] = "Dreaming".into());
+    let writes = setting.world.state().writes;
+    setting.world.state().events.clear();
+    let job = setting.pass("a");
+    assert_eq!(job["status"]["instances"], before["instances"]);
+    assert_eq!(setting.world.state().writes, writes);
+    assert_eq!(setting.world.state().events, ["UnreadableStatus"]);
+    setting.world.delete("a");
+    for _ in 0..1000 {
+        if setting.pass("a").is_null() {
+            break;
+        }
+        setting.world.step();
+    }
+    let state = setting.world.state();
+    assert!(state.jobs.is_empty(), "{:?}", state.jobs);
+    assert!(state.holds.values().all(|hold| hold.state == "releasing"));
+}
+
+#[test]
+fn a_job_that_ended_under_the_operator_before_is_not_run_again() {
+    for end in ["Completed", "Failed"] {
+        let setting = Setting::new();
+        setting.world.submit("a", serving(1));
+        setting.world.state().change_job("a", |job| {
+            job["status"] = json!({"launcherStatus": end, "lastMessage": "as it was", "desiredReplicas": 1});
+        });
+        for _ in 0..20 {
+            let job = setting.pass("a");
+            assert_eq!(job["status"]["launcherStatus"], end, "{job}");
+            setting.world.step();
+        }
+        let state = setting.world.state();
+        assert!(state.holds.is_empty() && state.pods.is_empty());
+    }
+}
