@@ -67,7 +67,7 @@ pub enum ControllersText {
 
 type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send>>;
 
-/// Tells what the list is and whenever it changes. Whoever uses it may `get`, `list` and `watch` the ConfigMap.
+/// Tells what the list is and whenever it changes. Whoever uses it may `get` and `watch` the ConfigMap.
 pub struct ControllersWatch {
     client: Client,
     options: ControllersOptions,

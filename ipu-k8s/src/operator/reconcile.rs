@@ -334,8 +334,8 @@ impl Operator {
         let metadata = &object["metadata"];
         let text = |name: &str| metadata[name].as_str().unwrap_or_default();
         // Of some that are gone it is remembered how they ended.
-        let pods: Vec<_> = self.cache.pods(text("uid"));
-        let pods: Vec<_> = pods.into_iter().filter(|pod| !pod.gone).collect();
+        let mut pods = self.cache.pods(text("uid"));
+        pods.retain(|pod| !pod.gone);
         if !pods.is_empty() {
             for pod in &pods {
                 match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {

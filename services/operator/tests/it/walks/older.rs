@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::served::Served;
-use crate::support::{apply, until};
+use crate::support::until;
+use crate::walks::volumes::claim;
 use crate::walks::{load, seed};
 
 /// How many IPUs the partition of the job's first instance has.
@@ -21,8 +22,7 @@ async fn ipus(served: &Served, job: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
     let test = "seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus";
-    let namespace = "seed-001-6-5";
-    let Some(served) = Served::start(test, namespace).await else {
+    let Some(served) = Served::start(test, "seed-001-6-5").await else {
         return;
     };
     load(served.cluster).await;
@@ -64,31 +64,13 @@ async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
     ];
     assert_eq!(served.kubectl(&session).trim(), "interactive-sample-job-worker-0");
 
-    // §6.5.2, a volume: a folder of the node in place of a server of NFS.
-    let storage = tempfile::tempdir().unwrap();
+    // §6.5.2, a volume.
+    let storage = claim(&served);
     std::fs::write(storage.path().join("end"), "0").unwrap();
-    apply(
-        served.cluster,
-        &json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace},
-            "spec": {
-                "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteMany"], "volumeMode": "Filesystem",
-                "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": storage.path()},
-                "claimRef": {"namespace": namespace, "name": "nfs-pvc"},
-            },
-        }),
-    );
-    served.apply(&json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "nfs-pvc"},
-        "spec": {
-            "accessModes": ["ReadWriteMany"], "storageClassName": "",
-            "resources": {"requests": {"storage": "5Gi"}},
-        },
-    }));
     let mut with_volume = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/001-nfs.yaml"
     ));
-    // The program of the image reads there when it is to end.
+    // The launcher reads what is there, and so does a rank in the worker.
     with_volume["spec"]["launcher"]["command"] = json!([
         "/bin/sh",
         "-c",

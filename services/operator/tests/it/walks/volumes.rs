@@ -6,16 +6,10 @@ use crate::served::Served;
 use crate::support::apply;
 use crate::walks::{load, seed};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
-    let test = "seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
-    let namespace = "seed-000-6-7-1";
-    let Some(served) = Served::start(test, namespace).await else {
-        return;
-    };
-    load(served.cluster).await;
-    // A folder of the node in place of a server of NFS; the claim is the seed's.
+/// The seeds' volume and claim, of a folder of the node in place of a server of NFS.
+pub(super) fn claim(served: &Served) -> tempfile::TempDir {
     let storage = tempfile::tempdir().unwrap();
+    let namespace = served.namespace;
     apply(
         served.cluster,
         &json!({
@@ -34,6 +28,17 @@ async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
             "resources": {"requests": {"storage": "5Gi"}},
         },
     }));
+    storage
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
+    let test = "seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
+    let Some(served) = Served::start(test, "seed-000-6-7-1").await else {
+        return;
+    };
+    load(served.cluster).await;
+    let storage = claim(&served);
     let mut job = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/000-nfs.yaml"
     ));
