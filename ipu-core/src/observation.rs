@@ -178,6 +178,9 @@ pub enum ProcessPhase {
     Starting {
         /// Since when it could have started; image pulls do not count.
         since: Timestamp,
+        /// What it waits for, if that is known, such as `Unschedulable: 0/3 nodes are available`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
     },
     /// Running and ready.
     Running {

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::exit::Exit;
 use crate::job::Shape;
@@ -56,16 +57,17 @@ impl<'a> Pass<'a> {
             }
             reset::Verdict::Ask | reset::Verdict::Reset | reset::Verdict::Use | reset::Verdict::Wait => {}
         }
-        match start_deadline::decide(
-            self.job.start_deadline(),
-            self.earliest_start(instance),
-            self.seen.now,
-        ) {
-            start_deadline::Verdict::Missed => {
-                return Finding::GiveBack(self.unschedulable(instance));
+        let late = self.latest(instance);
+        let since = late.as_ref().map(|late| late.since);
+        let verdict = start_deadline::decide(self.job.start_deadline(), since, self.seen.now);
+        match (verdict, late) {
+            (start_deadline::Verdict::Missed, Some(late)) => {
+                return Finding::GiveBack(self.unschedulable(instance, &late));
             }
-            start_deadline::Verdict::Open(end) => look_again = Some(look_again.map_or(end, |at| at.min(end))),
-            start_deadline::Verdict::Met => {}
+            (start_deadline::Verdict::Open(end), _) => {
+                look_again = Some(look_again.map_or(end, |at| at.min(end)));
+            }
+            (start_deadline::Verdict::Met, _) | (start_deadline::Verdict::Missed, None) => {}
         }
         Finding::GoesOn(look_again)
     }
@@ -134,33 +136,27 @@ impl<'a> Pass<'a> {
             .collect()
     }
 
-    /// Since when the worker that could have started earliest, of those that do not run, could have; none if all ran,
-    /// or if there is nothing to run on.
-    fn earliest_start(&self, instance: &Instance<'a>) -> Option<Timestamp> {
+    /// What could have started earliest of what does not run; none if all ran, or if there is nothing to run on.
+    fn latest(&self, instance: &Instance<'a>) -> Option<Late<'a>> {
         let PartitionFacts::Active { attempt, since, .. } = instance.partition else {
             return None;
         };
-        if *attempt != instance.memory.attempt || instance.memory.running_since.is_some() {
+        if *attempt != instance.memory.attempt {
             return None;
         }
+        if let Some(all_ran) = instance.memory.running_since {
+            let waits = self.has_launcher() && instance.memory.launched.is_none();
+            let launchers = self.own_launchers(instance).map(|launcher| &launcher.phase);
+            return waits.then(|| Late::of(Culprit::Launcher, launchers, all_ran));
+        }
         let ready = instance.memory.retry_at.map_or(*since, |retry| retry.max(*since));
-        let could_start = |number: u32| {
-            let own = self
-                .own_workers(instance)
-                .filter(move |worker| worker.index == number);
-            let waits = own.filter_map(|worker| match worker.phase {
-                ProcessPhase::Starting { since } => Some(since),
-                ProcessPhase::Running { .. }
-                | ProcessPhase::Stopping
-                | ProcessPhase::Exited { .. }
-                | ProcessPhase::Lost { .. } => None,
-            });
-            waits.max().map_or(ready, |since| since.max(ready))
-        };
         (0..self.job.workers_per_instance())
             .filter(|number| !self.is_ready(instance, *number))
-            .map(could_start)
-            .min()
+            .map(|number| {
+                let own = self.own_workers(instance).filter(|own| own.index == number);
+                Late::of(worker(number), own.map(|own| &own.phase), ready)
+            })
+            .min_by_key(|late| late.since)
     }
 
     fn worker_gone(&self, instance: &Instance<'a>) -> Reason {
@@ -175,20 +171,61 @@ impl<'a> Pass<'a> {
         .with("worker", worker)
     }
 
-    fn unschedulable(&self, instance: &Instance<'a>) -> Reason {
-        let (index, ready, all) = (
-            instance.index,
-            self.ready_workers(instance),
-            self.job.workers_per_instance(),
-        );
-        let seconds = self.job.start_deadline().as_secs();
+    fn unschedulable(&self, instance: &Instance<'a>, late: &Late<'a>) -> Reason {
+        let (index, seconds) = (instance.index, self.job.start_deadline().as_secs());
+        let why = late.to_string();
+        if late.who == Culprit::Launcher {
+            return Reason::new(
+                "LauncherUnschedulable",
+                format!("the launcher of instance {index} did not start within {seconds} s of its workers{why}: its partition is given back"),
+            )
+            .with("instance", index);
+        }
+        let (ready, all) = (self.ready_workers(instance), self.job.workers_per_instance());
         Reason::new(
             "WorkersUnschedulable",
-            format!("only {ready} of {all} workers of instance {index} started within {seconds} s: its partition is given back"),
+            format!("only {ready} of {all} workers of instance {index} started within {seconds} s{why}: its partition is given back"),
         )
         .with("instance", index)
         .with("ready", ready)
         .with("workers", all)
+    }
+}
+
+/// Something that does not run and could have.
+struct Late<'a> {
+    who: Culprit,
+    since: Timestamp,
+    cause: &'a str,
+}
+
+impl<'a> Late<'a> {
+    /// It could have since the last of its processes could, if there are any, but not before it had what it needs.
+    fn of(who: Culprit, processes: impl Iterator<Item = &'a ProcessPhase>, ready: Timestamp) -> Self {
+        let waits = processes.filter_map(|phase| match phase {
+            ProcessPhase::Starting { since, cause } => Some((*since, cause.as_str())),
+            ProcessPhase::Running { .. }
+            | ProcessPhase::Stopping
+            | ProcessPhase::Exited { .. }
+            | ProcessPhase::Lost { .. } => None,
+        });
+        let (since, cause) = waits.max_by_key(|(since, _)| *since).unwrap_or((ready, ""));
+        Self {
+            who,
+            since: since.max(ready),
+            cause,
+        }
+    }
+}
+
+/// What it waits for, in brackets, if that is known.
+impl fmt::Display for Late<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.who, self.cause) {
+            (_, "") => Ok(()),
+            (Culprit::Launcher, cause) => write!(f, " ({cause})"),
+            (who, cause) => write!(f, " ({who}: {cause})"),
+        }
     }
 }
 

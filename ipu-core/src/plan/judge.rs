@@ -61,7 +61,9 @@ impl<'a> Pass<'a> {
         if all_run && instance.memory.running_since.is_none() {
             instance.memory.running_since = Some(self.seen.now);
             instance.memory.retry_at = None;
-            instance.memory.given_back = 0;
+        }
+        if all_run && (!self.has_launcher() || instance.memory.launched.is_some()) {
+            instance.memory.forget_given_back();
         }
     }
 
@@ -89,6 +91,7 @@ impl<'a> Pass<'a> {
                 let before = instance.memory.given_back;
                 instance.memory.close_attempt();
                 instance.memory.given_back = before.saturating_add(1);
+                instance.memory.given_back_because = Some(reason.clone());
                 instance.memory.retry_at =
                     Some(self.seen.now.plus(backoff::decide(self.job.back_off(), before)));
                 self.because(reason);
@@ -181,7 +184,7 @@ impl<'a> Pass<'a> {
                 instance.recorded = Recorded::InThisPass;
             }
             instance.memory.retry_at = None;
-            instance.memory.given_back = 0;
+            instance.memory.forget_given_back();
         }
     }
 

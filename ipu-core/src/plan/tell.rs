@@ -219,11 +219,17 @@ impl<'a> Pass<'a> {
                 "BackingOff",
                 format!("attempt {attempt} of instance {index} waits for its back-off"),
             ),
-            Stage::GivenBack => Reason::new(
-                "WorkersUnschedulable",
-                format!("instance {index} gave its partition back, because nothing could run on it, and waits before it asks for another"),
-            )
-            .with("givenBack", instance.memory.given_back),
+            Stage::GivenBack => {
+                let unknown = || {
+                    Reason::new(
+                        "WorkersUnschedulable",
+                        format!("nothing could run on the partition of instance {index}"),
+                    )
+                };
+                let why = instance.memory.given_back_because.clone().unwrap_or_else(unknown);
+                let message = format!("{}; it waits before it asks for another", why.message);
+                Reason { message, ..why }.with("givenBack", instance.memory.given_back)
+            }
             Stage::Preparing => Reason::new(
                 "PreparingPartition",
                 format!("the partition of instance {index} is being made ready for attempt {attempt}"),
@@ -234,9 +240,10 @@ impl<'a> Pass<'a> {
             )
             .with("ready", *ready)
             .with("workers", all),
-            Stage::Launching => {
-                Reason::new("StartingLauncher", format!("the launcher of instance {index} starts"))
-            }
+            Stage::Launching => Reason::new(
+                "StartingLauncher",
+                format!("the launcher of instance {index} starts"),
+            ),
         };
         Some(reason.with("instance", index))
     }

@@ -173,6 +173,9 @@ pub struct InstanceReport {
     /// How often in a row its partition was given back because nothing could run on it.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,
+    /// Why its partition was given back the last time, while `givenBack` is not 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_back_because: Option<Reason>,
 }
 
 /// What failed first, not the cascade that followed it. It survives the clean-up of what it speaks of.
@@ -374,6 +377,7 @@ impl InstanceReport {
         status.launched = self.launch_time.map(|time| time.0);
         status.done.clone_from(&self.done);
         status.given_back = self.given_back;
+        status.given_back_because.clone_from(&self.given_back_because);
         status
     }
 
@@ -399,6 +403,7 @@ impl InstanceReport {
         self.launch_time = status.launched.map(Time);
         self.done.clone_from(&status.done);
         self.given_back = status.given_back;
+        self.given_back_because.clone_from(&status.given_back_because);
     }
 
     /// Whether it has ended for good.

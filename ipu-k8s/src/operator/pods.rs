@@ -188,8 +188,14 @@ impl KubePod {
             index: self.worker.unwrap_or(0),
             attempt: self.attempt,
             phase: match &self.state {
-                State::Starting(since) => ProcessPhase::Starting { since: *since },
-                State::Pulling => ProcessPhase::Starting { since: now },
+                State::Starting(since) => ProcessPhase::Starting {
+                    since: *since,
+                    cause: String::new(),
+                },
+                State::Pulling => ProcessPhase::Starting {
+                    since: now,
+                    cause: String::new(),
+                },
                 State::Known(phase) => phase.clone(),
             },
         }

@@ -40,6 +40,8 @@ pub enum Happening {
 pub enum Fate {
     /// It is running and ready.
     Runs,
+    /// It goes on waiting, for this.
+    Waits(String),
     /// It ends.
     Ends(Exit),
     /// It is lost, for this cause.
@@ -94,6 +96,13 @@ impl Happening {
                 };
                 process.phase = match fate {
                     Fate::Runs | Fate::Vanishes | Fate::IsTaken => ProcessPhase::Running { since: at },
+                    Fate::Waits(cause) => match &process.phase {
+                        ProcessPhase::Starting { since, .. } => ProcessPhase::Starting {
+                            since: *since,
+                            cause: cause.clone(),
+                        },
+                        _ => return Ok(Hit::Missed),
+                    },
                     Fate::Ends(exit) => ProcessPhase::Exited {
                         exit: *exit,
                         at,
@@ -130,6 +139,7 @@ impl fmt::Display for Happening {
                 }
                 match fate {
                     Fate::Runs => f.write_str("runs"),
+                    Fate::Waits(cause) => write!(f, "waits {cause}"),
                     Fate::Ends(Exit::Code(code)) => write!(f, "exits {code}"),
                     Fate::Ends(Exit::Signal(signal)) => write!(f, "killed {signal}"),
                     Fate::Ends(other) => write!(f, "{other}"),
@@ -172,6 +182,7 @@ impl FromStr for Happening {
 fn fate_of(words: &[&str]) -> Result<Fate, String> {
     Ok(match words {
         ["runs"] => Fate::Runs,
+        ["waits", cause @ ..] => Fate::Waits(cause.join(" ")),
         ["exits", code] => Fate::Ends(Exit::Code(number(code)?)),
         ["killed", signal] => Fate::Ends(Exit::Signal(number(signal)?)),
         ["lost", cause @ ..] => Fate::Lost(cause.join(" ")),

@@ -283,7 +283,10 @@ impl JobWorld {
         let process = ProcessFacts {
             index,
             attempt,
-            phase: ProcessPhase::Starting { since },
+            phase: ProcessPhase::Starting {
+                since,
+                cause: String::new(),
+            },
         };
         match who {
             Who::Worker(_) if facts.workers.iter().any(|known| known.index == index) => {}

@@ -68,6 +68,7 @@ impl Process {
                 Some(runs) => ProcessPhase::Running { since: at(runs) },
                 None => ProcessPhase::Starting {
                     since: at(self.created),
+                    cause: String::new(),
                 },
             },
         }

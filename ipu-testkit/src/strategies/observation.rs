@@ -120,9 +120,14 @@ fn memories() -> impl Strategy<Value = InstanceStatus> {
                 memory.launched = launched;
                 memory.done = done;
                 memory.given_back = given_back;
+                memory.given_back_because = (given_back > 0 && attempt != 1).then(late);
                 memory
             },
         )
+}
+
+fn late() -> Reason {
+    Reason::new("WorkersUnschedulable", "only 0 of 1 workers of it started")
 }
 
 /// What exists of one of five instances.
@@ -171,7 +176,10 @@ pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
 /// What is known of a process: any phase, of one of three numbers and attempts.
 pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
     let phase = prop_oneof![
-        moments().prop_map(|since| ProcessPhase::Starting { since }),
+        moments().prop_map(|since| ProcessPhase::Starting {
+            since,
+            cause: if one_in(2, since) { "" } else { "no node fits" }.into(),
+        }),
         moments().prop_map(|since| ProcessPhase::Running { since }),
         Just(ProcessPhase::Stopping),
         (exits(), moments()).prop_map(|(exit, at)| ProcessPhase::Exited {

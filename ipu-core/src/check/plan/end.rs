@@ -261,12 +261,12 @@ impl<'a> Facts<'a> {
     /// Whether a worker that does not run could have started longer ago than it may take.
     fn is_too_late(&self, instance: u32, active: Timestamp) -> bool {
         let memory = self.memory(instance);
-        if memory.running_since.is_some() {
-            return false;
+        if let Some(all_ran) = memory.running_since {
+            return self.is_launcher_too_late(instance, all_ran);
         }
         let mut waits: BTreeMap<u32, Timestamp> = BTreeMap::new();
         for (who, process) in self.own(instance) {
-            if let (Who::Worker(worker), ProcessPhase::Starting { since }) = (who, &process.phase) {
+            if let (Who::Worker(worker), ProcessPhase::Starting { since, .. }) = (who, &process.phase) {
                 let latest = waits.entry(worker).or_insert(*since);
                 *latest = (*latest).max(*since);
             }
@@ -278,6 +278,22 @@ impl<'a> Facts<'a> {
             !ready.contains(&worker) && could.plus(self.job.start_deadline()) <= self.seen.now
         };
         (0..self.job.workers_per_instance()).any(late)
+    }
+
+    /// The same of a launcher, whose workers `all_ran` since then.
+    fn is_launcher_too_late(&self, instance: u32, all_ran: Timestamp) -> bool {
+        if !self.has_launcher() || self.launched(instance).is_some() {
+            return false;
+        }
+        let own = self.own(instance);
+        let could = own
+            .iter()
+            .filter_map(|(who, process)| match (who, &process.phase) {
+                (Who::Launcher, ProcessPhase::Starting { since, .. }) => Some(*since),
+                _ => None,
+            });
+        let latest = could.chain([all_ran]).max().unwrap_or(all_ran);
+        latest.plus(self.job.start_deadline()) <= self.seen.now
     }
 
     /// When the job began to run, its suspension aside.

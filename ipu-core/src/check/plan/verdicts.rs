@@ -186,14 +186,25 @@ fn check_memory(facts: &Facts<'_>, now: &InstanceStatus, end: &End) -> Option<Br
         if now.given_back != given_back {
             return wrong("how often its partition was given back in a row");
         }
+        if now.given_back_because.is_some() != (given_back > 0) {
+            return wrong("why its partition was given back");
+        }
         return None;
     }
     let lifted = now.running_since.is_some() || facts.job.suspend();
     if now.retry_at != before.retry_at && !(lifted && now.retry_at.is_none()) {
         return wrong("its back-off is not the one that is recorded");
     }
-    if now.given_back != before.given_back && !(lifted && now.given_back == 0) {
+    let launched = now.launched.is_some() || !facts.has_launcher();
+    let runs = launched && facts.are_all(&facts.ready(instance));
+    if (now.given_back != before.given_back || runs)
+        && !((runs || facts.job.suspend()) && now.given_back == 0)
+    {
         return wrong("how often its partition was given back in a row");
+    }
+    let known = before.given_back_because.as_ref().filter(|_| now.given_back > 0);
+    if now.given_back_because.as_ref() != known {
+        return wrong("why its partition was given back");
     }
     if now.launched != facts.launched(instance) {
         return wrong("since when its launcher runs");

@@ -101,7 +101,10 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
         let since = world.seen.now;
         world.forget(0, Who::Launcher);
         world.seen.status.instances[0].launched = None;
-        world.process(0, Who::Worker(1)).unwrap().phase = ProcessPhase::Starting { since };
+        world.process(0, Who::Worker(1)).unwrap().phase = ProcessPhase::Starting {
+            since,
+            cause: String::new(),
+        };
     });
     let early = launch(&starting);
     found(

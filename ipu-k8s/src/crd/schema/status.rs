@@ -146,6 +146,11 @@ const INSTANCE: &[Field] = &[
         "givenBack",
         "How often in a row its partition was given back because nothing could run on it.",
     ),
+    field(
+        "givenBackBecause",
+        Object(REASON),
+        "Why its partition was given back the last time, while givenBack is not 0.",
+    ),
 ];
 
 const FAILURE: &[Field] = &[

@@ -35,7 +35,7 @@ fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
     let waits = |reason: &str| json!([{"name": "main", "state": {"waiting": {"reason": reason}}}]);
     let later = Timestamp::from_millis(2_000_000_000_000);
     let since = |pod: &Value| match KubePod::read(pod).expect("it is of a job").facts(later).phase {
-        ProcessPhase::Starting { since } => since,
+        ProcessPhase::Starting { since, .. } => since,
         other => panic!("{other:?}"),
     };
     let at = |text: &str| moment(&text.into()).expect("a moment");

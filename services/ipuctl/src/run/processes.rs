@@ -115,7 +115,10 @@ impl Processes {
             stopping: false,
         };
         if let Some(what) = start.what {
-            entry.phase = ProcessPhase::Starting { since: at };
+            entry.phase = ProcessPhase::Starting {
+                since: at,
+                cause: String::new(),
+            };
             let (news, mark) = (self.news.clone(), BTreeSet::from([entry.partition.to_string()]));
             let report = move |event: ProcessEvent| {
                 if matches!(event, ProcessEvent::Unsupervised(_)) {
