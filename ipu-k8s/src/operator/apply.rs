@@ -1,6 +1,6 @@
 //! Effects, one by one: each carries every choice, so that nothing is decided here.
 
-use ipu_core::{Effect, GoneWorker, PartitionId, PartitionSpec};
+use ipu_core::{Effect, GoneWorker, JobKey, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::observe::Seen;
+use super::pods::KubePod;
 use super::port::PortError;
 use super::reconcile::Operator;
 use crate::crd::IpuJob;
@@ -48,9 +49,9 @@ impl Operator {
                 {
                     return Ok(Step::Still);
                 }
-                let asking = self.cache.asks(key.uid.as_str(), *instance);
+                let asking = self.cache.asks(key, *instance);
                 let document = self.partitions.ensure(partition, &wanted).await?;
-                self.cache.saw(key.uid.as_str(), *instance, Some(&document));
+                self.cache.saw(key, *instance, Some(&document));
                 drop(asking);
                 let known = seen.partitions.insert(*instance, document.clone());
                 let same = known
@@ -67,7 +68,7 @@ impl Operator {
                 how.attempt = Some(*attempt);
                 how.uid = Some(key.uid.to_string());
                 let document = self.partitions.reset(partition, &how).await?;
-                self.cache.saw(key.uid.as_str(), *instance, Some(&document));
+                self.cache.saw(key, *instance, Some(&document));
                 seen.partitions.insert(*instance, document);
                 Ok(Step::Moved)
             }
@@ -118,7 +119,7 @@ impl Operator {
                 partition,
             } => {
                 self.release(blueprint, *attempt, partition).await?;
-                self.cache.not_applied(key.uid.as_str());
+                self.cache.not_applied(key);
                 if let Some(document) = self.see(spec, *instance).await? {
                     seen.partitions.insert(*instance, document);
                 } else {
@@ -127,8 +128,7 @@ impl Operator {
                 Ok(Step::Moved)
             }
             Effect::Finalize => {
-                self.let_go(key.namespace.as_str(), key.name.as_str(), object)
-                    .await?;
+                self.let_go(key, object).await?;
                 Ok(Step::Over)
             }
             other => Err(PortError::Refused {
@@ -156,20 +156,20 @@ impl Operator {
         if objects.is_empty() {
             return Ok(());
         }
-        let uid = blueprint.spec.key().uid.as_str();
+        let key = blueprint.spec.key();
         let mut hasher = DefaultHasher::new();
         attempt.hash(&mut hasher);
         for object in &objects {
             object.to_string().hash(&mut hasher);
         }
         let fingerprint = hasher.finish();
-        if self.cache.is_applied(uid, fingerprint) {
+        if self.cache.is_applied(key, fingerprint) {
             return Ok(());
         }
         for object in &objects {
             self.api.apply(object).await?;
         }
-        self.cache.applied(uid, fingerprint);
+        self.cache.applied(key, fingerprint);
         Ok(())
     }
 
@@ -192,12 +192,7 @@ impl Operator {
                 let Some(there) = self.api.pod(key.namespace.as_str(), name).await? else {
                     return Ok(Step::Moved);
                 };
-                let owners = there["metadata"]["ownerReferences"].as_array();
-                let ours = owners
-                    .into_iter()
-                    .flatten()
-                    .any(|owner| owner["uid"] == key.uid.as_str());
-                if !ours {
+                if !KubePod::read(&there).is_some_and(|pod| pod.owned && pod.job == *key) {
                     return Err(PortError::Refused {
                         code: "NameTaken".to_owned(),
                         message: format!(
@@ -215,24 +210,20 @@ impl Operator {
             }
             // Perhaps because what it needs was deleted.
             Err(error @ PortError::Refused { .. }) => {
-                self.cache.not_applied(blueprint.spec.key().uid.as_str());
+                self.cache.not_applied(blueprint.spec.key());
                 Err(error)
             }
             // It may be there all the same.
             Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unsure(blueprint.spec.key().uid.as_str(), name, worker);
+                self.cache.unsure(blueprint.spec.key(), name, worker);
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn stop(
-        &self,
-        seen: &Seen,
-        which: impl Fn(&super::pods::KubePod) -> bool,
-    ) -> Result<Step, PortError> {
+    async fn stop(&self, seen: &Seen, which: impl Fn(&KubePod) -> bool) -> Result<Step, PortError> {
         let mut step = Step::Still;
         for pod in seen.pods.iter().filter(|pod| which(pod)) {
             if pod.gone {
@@ -244,7 +235,7 @@ impl Operator {
                 continue;
             }
             self.cache.will_be_stopped(&pod.job, &pod.name, &pod.uid);
-            match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
+            match self.delete(pod).await {
                 Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
                 Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
                     self.cache.absent(&pod.job, &pod.name, &pod.uid);
@@ -256,8 +247,14 @@ impl Operator {
         Ok(step)
     }
 
+    /// Asks for the deletion of a Kubernetes Pod.
+    pub(super) async fn delete(&self, pod: &KubePod) -> Result<(), PortError> {
+        let namespace = pod.job.namespace.as_str();
+        self.api.delete_pod(namespace, &pod.name, &pod.uid).await
+    }
+
     /// Takes our finalizer off a job.
-    pub(super) async fn let_go(&self, namespace: &str, name: &str, object: &Value) -> Result<(), PortError> {
+    pub(super) async fn let_go(&self, key: &JobKey, object: &Value) -> Result<(), PortError> {
         let metadata = &object["metadata"];
         let others = metadata["finalizers"].as_array().into_iter().flatten();
         let others: Vec<&Value> = others
@@ -267,9 +264,10 @@ impl Operator {
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": others,
         }});
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         match self.api.patch_job(namespace, name, &patch).await {
             Ok(_) | Err(PortError::NotFound(_)) => {
-                self.cache.over(metadata["uid"].as_str().unwrap_or_default());
+                self.cache.over(key);
                 Ok(())
             }
             Err(error) => Err(error),

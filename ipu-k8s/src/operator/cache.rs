@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{ControllerName, GoneWorker, JobStatus, Timestamp};
+use ipu_core::{ControllerName, GoneWorker, JobKey, JobStatus, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
@@ -16,44 +16,44 @@ pub struct Cache(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By the uid of their job, and by their name.
-    pods: HashMap<String, BTreeMap<String, KubePod>>,
+    /// By their job, and by their name.
+    pods: HashMap<JobKey, BTreeMap<String, KubePod>>,
     /// The newest version that the watch has told of.
     heard: u64,
     /// What a watch that begins anew has listed so far.
     listed: Option<Vec<KubePod>>,
     /// The newest version of each job that was written here.
-    written: HashMap<String, u64>,
-    /// The instances that the proxy told of holds or requests of, by the uid of the job: also of some that the job's status
+    written: HashMap<JobKey, u64>,
+    /// The instances that the proxy told of holds or requests of, by the job: also of some that the job's status
     /// never got to say.
-    holds: HashMap<String, BTreeSet<u32>>,
-    /// What the proxy answered last of active partitions, by the uid of the job and the instance.
-    active: HashMap<String, BTreeMap<u32, Active>>,
-    /// The instances that the proxy is being asked for a partition of, by the uid of the job.
-    asking: BTreeSet<(String, u32)>,
-    /// The version of a job, by its uid, that was written here and leaves nothing to be done.
-    settled: HashMap<String, u64>,
-    /// The names of Kubernetes Pods of which it is not known whether they are there, by the uid of their job.
-    unsure: HashMap<String, BTreeMap<String, Doubt>>,
+    holds: HashMap<JobKey, BTreeSet<u32>>,
+    /// What the proxy answered last of active partitions, by the job and the instance.
+    active: HashMap<JobKey, BTreeMap<u32, Active>>,
+    /// The instances that the proxy is being asked for a partition of, by the job.
+    asking: BTreeSet<(JobKey, u32)>,
+    /// The version of a job that was written here and leaves nothing to be done.
+    settled: HashMap<JobKey, u64>,
+    /// The names of Kubernetes Pods of which it is not known whether they are there, by their job.
+    unsure: HashMap<JobKey, BTreeMap<String, Doubt>>,
     /// How many doubts there were.
     doubts: u64,
     /// How often a watch that began anew has listed everything.
     lists: u64,
     /// Whether the proxy's events are being heard.
     told: bool,
-    /// When work on a job began that nothing was recorded of yet, by its uid.
-    begun: HashMap<String, Timestamp>,
-    /// Since when a job is on its way to running without waiting for anybody, by its uid.
-    on_its_way: HashMap<String, Timestamp>,
-    /// What was applied last of the objects that a job shares, by the uid of the job.
-    applied: HashMap<String, u64>,
-    /// The workers that others took away, with their instances, by the uid of their job.
-    taken: HashMap<String, BTreeSet<(u32, GoneWorker)>>,
-    /// The attempts of instances, by the uid of their job, of which it is known what was started: nothing yet when they were first
+    /// When work on a job began that nothing was recorded of yet.
+    begun: HashMap<JobKey, Timestamp>,
+    /// Since when a job is on its way to running without waiting for anybody.
+    on_its_way: HashMap<JobKey, Timestamp>,
+    /// What was applied last of the objects that a job shares, by the job.
+    applied: HashMap<JobKey, u64>,
+    /// The workers that others took away, with their instances, by their job.
+    taken: HashMap<JobKey, BTreeSet<(u32, GoneWorker)>>,
+    /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
     /// seen here, or it was looked for.
-    witnessed: HashMap<String, BTreeMap<u32, u32>>,
-    /// When a Kubernetes Pod was first seen to have failed, by its uid, by the uid of its job.
-    ended: HashMap<String, BTreeMap<String, Timestamp>>,
+    witnessed: HashMap<JobKey, BTreeMap<u32, u32>>,
+    /// When a Kubernetes Pod was first seen to have failed, by its uid, by its job.
+    ended: HashMap<JobKey, BTreeMap<String, Timestamp>>,
 }
 
 /// That it is not known whether a Kubernetes Pod is there.
@@ -89,7 +89,7 @@ impl Active {
 #[derive(Debug)]
 pub(super) struct Asking<'a> {
     cache: &'a Cache,
-    what: (String, u32),
+    what: (JobKey, u32),
 }
 
 impl Drop for Asking<'_> {
@@ -109,9 +109,9 @@ impl Cache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Kubernetes Pods of the job with this uid, in order of their names.
+    /// The Kubernetes Pods that may be the job's, in order of their names.
     #[must_use]
-    pub fn pods(&self, job: &str) -> Vec<KubePod> {
+    pub fn pods(&self, job: &JobKey) -> Vec<KubePod> {
         let known = self.lock();
         known
             .pods
@@ -120,8 +120,8 @@ impl Cache {
             .unwrap_or_default()
     }
 
-    /// The watch tells of an object; the uid of its job, if there is anything new in it for the job.
-    pub fn heard(&self, pod: &Value) -> Option<String> {
+    /// The watch tells of an object; its job, if there is anything new in it for the job.
+    pub fn heard(&self, pod: &Value) -> Option<JobKey> {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
@@ -129,8 +129,8 @@ impl Cache {
         known.put(pod).then_some(job)
     }
 
-    /// The watch tells that an object is gone; the uid of its job.
-    pub fn gone(&self, pod: &Value) -> Option<String> {
+    /// The watch tells that an object is gone; its job.
+    pub fn gone(&self, pod: &Value) -> Option<JobKey> {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
@@ -159,14 +159,14 @@ impl Cache {
         }
     }
 
-    /// It has listed everything; the uids of the jobs that may have changed.
-    pub fn end(&self) -> Vec<String> {
+    /// It has listed everything; the jobs that may have changed.
+    pub fn end(&self) -> Vec<JobKey> {
         let mut known = self.lock();
         let known = &mut *known;
         let listed = known.listed.take().unwrap_or_default();
         let newest = listed.iter().map(|pod| pod.version).max().unwrap_or(0);
         known.heard = known.heard.max(newest);
-        let mut jobs: Vec<String> = known.pods.keys().cloned().collect();
+        let mut jobs: Vec<JobKey> = known.pods.keys().cloned().collect();
         // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
         // been the newest: that is asked.
         known.doubts += 1;
@@ -241,12 +241,12 @@ impl Cache {
     }
 
     /// The API server has none of this name and uid any more; whether its end is remembered.
-    pub fn absent(&self, job: &str, name: &str, uid: &str) -> bool {
+    pub fn absent(&self, job: &JobKey, name: &str, uid: &str) -> bool {
         self.lock().remove(job, name, uid)
     }
 
     /// It is about to be told to stop.
-    pub(super) fn will_be_stopped(&self, job: &str, name: &str, uid: &str) {
+    pub(super) fn will_be_stopped(&self, job: &JobKey, name: &str, uid: &str) {
         let mut known = self.lock();
         let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
         if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
@@ -259,7 +259,7 @@ impl Cache {
     /// want them again before that.
     pub(super) fn taken(
         &self,
-        job: &str,
+        job: &JobKey,
         instances: u32,
         status: &JobStatus,
         given_back: &BTreeSet<u32>,
@@ -278,7 +278,7 @@ impl Cache {
     }
 
     /// It was told to stop, and the API server agreed.
-    pub fn stopping(&self, job: &str, name: &str, uid: &str) {
+    pub fn stopping(&self, job: &JobKey, name: &str, uid: &str) {
         let mut known = self.lock();
         let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
         if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
@@ -288,20 +288,20 @@ impl Cache {
 
     /// There was no answer to the creation of the Kubernetes Pod of this name, which is this worker of its instance, unless it is a
     /// launcher: before anybody believes that there is none, the API server is asked.
-    pub fn unsure(&self, job: &str, name: &str, worker: Option<(u32, GoneWorker)>) {
+    pub fn unsure(&self, job: &JobKey, name: &str, worker: Option<(u32, GoneWorker)>) {
         let mut known = self.lock();
         known.doubts += 1;
         let doubt = Doubt {
             number: known.doubts,
             created: worker,
         };
-        let names = known.unsure.entry(job.to_owned()).or_default();
+        let names = known.unsure.entry(job.clone()).or_default();
         names.insert(name.to_owned(), doubt);
     }
 
     /// The names that the API server is to be asked about, each with the number of the doubt.
     #[must_use]
-    pub fn to_be_asked(&self, job: &str) -> BTreeMap<String, u64> {
+    pub fn to_be_asked(&self, job: &JobKey) -> BTreeMap<String, u64> {
         let known = self.lock();
         let names = known.unsure.get(job).into_iter().flatten();
         names.map(|(name, doubt)| (name.clone(), doubt.number)).collect()
@@ -309,7 +309,7 @@ impl Cache {
 
     /// It was asked about these since the doubts of these numbers, and some are `there`. What was doubted again meanwhile is still to be
     /// asked about. A worker that may have been created and is not there may have been taken away.
-    pub fn asked(&self, job: &str, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
+    pub fn asked(&self, job: &JobKey, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
         let mut known = self.lock();
         let known = &mut *known;
         let Some(names) = known.unsure.get_mut(job) else {
@@ -327,42 +327,38 @@ impl Cache {
             known.unsure.remove(job);
         }
         if !lost.is_empty() {
-            known.taken.entry(job.to_owned()).or_default().extend(lost);
+            known.taken.entry(job.clone()).or_default().extend(lost);
         }
     }
 
     /// A worker of this instance may have been there, and is not.
-    pub(super) fn take(&self, job: &str, instance: u32, worker: GoneWorker) {
+    pub(super) fn take(&self, job: &JobKey, instance: u32, worker: GoneWorker) {
         let mut known = self.lock();
-        let taken = known.taken.entry(job.to_owned()).or_default();
+        let taken = known.taken.entry(job.clone()).or_default();
         taken.insert((instance, worker));
     }
 
     /// Whether it is known of this attempt of an instance what of it was started.
-    pub(super) fn is_witnessed(&self, job: &str, instance: u32, attempt: u32) -> bool {
+    pub(super) fn is_witnessed(&self, job: &JobKey, instance: u32, attempt: u32) -> bool {
         let known = self.lock();
         let attempts = known.witnessed.get(job);
         attempts.and_then(|attempts| attempts.get(&instance)) == Some(&attempt)
     }
 
     /// It is, from here on.
-    pub(super) fn witness(&self, job: &str, instance: u32, attempt: u32) {
+    pub(super) fn witness(&self, job: &JobKey, instance: u32, attempt: u32) {
         let mut known = self.lock();
-        let attempts = known.witnessed.entry(job.to_owned()).or_default();
+        let attempts = known.witnessed.entry(job.clone()).or_default();
         attempts.insert(instance, attempt);
     }
 
     /// The proxy tells that an instance of the job has something in the ledger.
-    pub fn holds(&self, job: &str, instance: u32) {
-        self.lock()
-            .holds
-            .entry(job.to_owned())
-            .or_default()
-            .insert(instance);
+    pub fn holds(&self, job: &JobKey, instance: u32) {
+        self.lock().holds.entry(job.clone()).or_default().insert(instance);
     }
 
     /// The proxy tells that it has nothing any more.
-    pub fn holds_no_more(&self, job: &str, instance: u32) {
+    pub fn holds_no_more(&self, job: &JobKey, instance: u32) {
         let mut known = self.lock();
         if let Some(instances) = known.holds.get_mut(job) {
             instances.remove(&instance);
@@ -384,8 +380,8 @@ impl Cache {
     }
 
     /// The proxy tells of everything that it has, and from now on of every change.
-    pub fn holds_only(&self, all: impl IntoIterator<Item = (String, u32)>) {
-        let mut holds: HashMap<String, BTreeSet<u32>> = HashMap::new();
+    pub fn holds_only(&self, all: impl IntoIterator<Item = (JobKey, u32)>) {
+        let mut holds: HashMap<JobKey, BTreeSet<u32>> = HashMap::new();
         for (job, instance) in all {
             holds.entry(job).or_default().insert(instance);
         }
@@ -396,25 +392,25 @@ impl Cache {
 
     /// The instances of the job that the proxy told of.
     #[must_use]
-    pub fn held(&self, job: &str) -> BTreeSet<u32> {
+    pub fn held(&self, job: &JobKey) -> BTreeSet<u32> {
         self.lock().holds.get(job).cloned().unwrap_or_default()
     }
 
     /// The proxy is asked for the partition of an instance until the answer of this is dropped.
-    pub(super) fn asks(&self, job: &str, instance: u32) -> Asking<'_> {
-        let what = (job.to_owned(), instance);
+    pub(super) fn asks(&self, job: &JobKey, instance: u32) -> Asking<'_> {
+        let what = (job.clone(), instance);
         self.lock().asking.insert(what.clone());
         Asking { cache: self, what }
     }
 
     /// The proxy answered this of the partition of an instance.
-    pub(super) fn saw(&self, job: &str, instance: u32, document: Option<&PartitionDocument>) {
+    pub(super) fn saw(&self, job: &JobKey, instance: u32, document: Option<&PartitionDocument>) {
         let mut known = self.lock();
         match document.and_then(Active::of) {
             Some(active) => {
                 known
                     .active
-                    .entry(job.to_owned())
+                    .entry(job.clone())
                     .or_default()
                     .insert(instance, active);
             }
@@ -429,39 +425,37 @@ impl Cache {
     /// Whether the proxy tells anything that is a reason to look at the job: not what it answered already, nor that what it is
     /// being asked for is on its way, of which the answer tells, or what it tells next.
     #[must_use]
-    pub fn is_news(&self, job: &str, document: &PartitionDocument) -> bool {
+    pub fn is_news(&self, job: &JobKey, document: &PartitionDocument) -> bool {
         let known = self.lock();
         let instance = document.instance;
         match Active::of(document) {
             Some(active) => known.active.get(job).and_then(|all| all.get(&instance)) != Some(&active),
-            None => {
-                document.state != HoldState::Intent || !known.asking.contains(&(job.to_owned(), instance))
-            }
+            None => document.state != HoldState::Intent || !known.asking.contains(&(job.clone(), instance)),
         }
     }
 
     /// The job was written here as it is at `version`, and there is nothing to be done about it before something else happens.
-    pub(super) fn settled(&self, job: &str, version: u64) {
-        self.lock().settled.insert(job.to_owned(), version);
+    pub(super) fn settled(&self, job: &JobKey, version: u64) {
+        self.lock().settled.insert(job.clone(), version);
     }
 
     /// Whether there is nothing to be done about the job at this very version by itself.
     #[must_use]
-    pub fn is_settled(&self, job: &str, version: u64) -> bool {
+    pub fn is_settled(&self, job: &JobKey, version: u64) -> bool {
         self.lock().settled.get(job) == Some(&version)
     }
 
     /// The job was written here, and has this version since.
-    pub fn wrote(&self, job: &str, version: u64) {
+    pub fn wrote(&self, job: &JobKey, version: u64) {
         let mut known = self.lock();
-        let written = known.written.entry(job.to_owned()).or_default();
+        let written = known.written.entry(job.clone()).or_default();
         *written = (*written).max(version);
         known.begun.remove(job);
     }
 
     /// Whether the job was written here since `version`: who looks at that looks at the past.
     #[must_use]
-    pub fn is_past(&self, job: &str, version: u64) -> bool {
+    pub fn is_past(&self, job: &JobKey, version: u64) -> bool {
         self.lock()
             .written
             .get(job)
@@ -469,23 +463,23 @@ impl Cache {
     }
 
     /// The job was let go of: all that will be heard of it but that it is gone is past.
-    pub(super) fn over(&self, job: &str) {
+    pub(super) fn over(&self, job: &JobKey) {
         self.forget(job);
         self.wrote(job, u64::MAX);
     }
 
     /// When work on the job began here, of which nothing was recorded yet: `now` if this is the first that is heard of it.
     #[must_use]
-    pub fn begun(&self, job: &str, now: Timestamp) -> Timestamp {
-        *self.lock().begun.entry(job.to_owned()).or_insert(now)
+    pub fn begun(&self, job: &JobKey, now: Timestamp) -> Timestamp {
+        *self.lock().begun.entry(job.clone()).or_insert(now)
     }
 
     /// The job is on its way to running, since this moment or earlier; or it is not.
-    pub(super) fn is_going(&self, job: &str, since: Option<Timestamp>) {
+    pub(super) fn is_going(&self, job: &JobKey, since: Option<Timestamp>) {
         let mut known = self.lock();
         match since {
             Some(since) => {
-                known.on_its_way.entry(job.to_owned()).or_insert(since);
+                known.on_its_way.entry(job.clone()).or_insert(since);
             }
             None => {
                 known.on_its_way.remove(job);
@@ -494,40 +488,40 @@ impl Cache {
     }
 
     /// Since when the job is on its way to running, if it is.
-    pub(super) fn goes_since(&self, job: &str) -> Option<Timestamp> {
+    pub(super) fn goes_since(&self, job: &JobKey) -> Option<Timestamp> {
         self.lock().on_its_way.get(job).copied()
     }
 
     /// Whether the shared objects of the job were applied as they are now; `fingerprint` is of what they are.
     #[must_use]
-    pub fn is_applied(&self, job: &str, fingerprint: u64) -> bool {
+    pub fn is_applied(&self, job: &JobKey, fingerprint: u64) -> bool {
         self.lock().applied.get(job) == Some(&fingerprint)
     }
 
     /// They were.
-    pub fn applied(&self, job: &str, fingerprint: u64) {
-        self.lock().applied.insert(job.to_owned(), fingerprint);
+    pub fn applied(&self, job: &JobKey, fingerprint: u64) {
+        self.lock().applied.insert(job.clone(), fingerprint);
     }
 
     /// They may not be there any more.
-    pub(super) fn not_applied(&self, job: &str) {
+    pub(super) fn not_applied(&self, job: &JobKey) {
         self.lock().applied.remove(job);
     }
 
     /// The Kubernetes Pods of the job that have failed, by their uid, are these, as is seen at `now`: since when that is seen.
-    pub(super) fn ended(&self, job: &str, uids: &[&str], now: Timestamp) -> BTreeMap<String, Timestamp> {
+    pub(super) fn ended(&self, job: &JobKey, uids: &[&str], now: Timestamp) -> BTreeMap<String, Timestamp> {
         let mut known = self.lock();
         let before = known.ended.remove(job).unwrap_or_default();
         let since = |uid: &&str| ((*uid).to_owned(), before.get(*uid).copied().unwrap_or(now));
         let ended: BTreeMap<String, Timestamp> = uids.iter().map(since).collect();
         if !ended.is_empty() {
-            known.ended.insert(job.to_owned(), ended.clone());
+            known.ended.insert(job.clone(), ended.clone());
         }
         ended
     }
 
     /// The job is gone.
-    pub fn forget(&self, job: &str) {
+    pub fn forget(&self, job: &JobKey) {
         let mut known = self.lock();
         known.written.remove(job);
         known.settled.remove(job);
@@ -549,7 +543,7 @@ impl Cache {
 }
 
 /// Remembers the worker that is taken away with `pod`, if there is one.
-fn take(taken: &mut HashMap<String, BTreeSet<(u32, GoneWorker)>>, pod: &KubePod) {
+fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, GoneWorker)>>, pod: &KubePod) {
     if let Some(worker) = pod.taken() {
         let all = taken.entry(pod.job.clone()).or_default();
         all.insert((pod.instance, worker));
@@ -573,7 +567,7 @@ impl Known {
     }
 
     /// Whether its end is remembered.
-    fn remove(&mut self, job: &str, name: &str, uid: &str) -> bool {
+    fn remove(&mut self, job: &JobKey, name: &str, uid: &str) -> bool {
         let is_known = self.written.contains_key(job) || self.holds.contains_key(job);
         let Some(pods) = self.pods.get_mut(job) else {
             return false;

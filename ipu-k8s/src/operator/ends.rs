@@ -63,7 +63,7 @@ impl Operator {
             .filter(failed)
             .map(|pod| pod.uid.as_str())
             .collect();
-        let heard = self.cache.ended(spec.key().uid.as_str(), &uids, seen.now);
+        let heard = self.cache.ended(spec.key(), &uids, seen.now);
         if seen.deleted == Deleted::Yes {
             return ends;
         }
@@ -93,7 +93,7 @@ impl Operator {
     /// What the log of a launcher among `pods` tells of a rank, if what is known of its end does not.
     async fn log_of_launcher(&self, pods: &[&KubePod]) -> Option<(String, String)> {
         let launcher = pods.iter().find(|pod| is_cut_off(pod))?;
-        let (namespace, container) = (&launcher.namespace, launcher.failed.as_deref());
+        let (namespace, container) = (launcher.job.namespace.as_str(), launcher.failed.as_deref());
         let asked = self.api.last_lines(namespace, &launcher.name, container).await;
         let log = asked.ok()??;
         told_in(launcher, &log)?;
@@ -103,10 +103,12 @@ impl Operator {
     /// When those that have left any output wrote the last line of it; whoever is not answered for is left out.
     async fn last_words(&self, pods: &[&KubePod]) -> Vec<(String, Duration)> {
         let asked = pods.iter().take(MOST_LOGS).map(|pod| {
-            let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+            let (namespace, name) = (pod.job.namespace.clone(), pod.name.clone());
             let container = pod.failed.clone();
             async move {
-                let asked = self.api.last_words(&namespace, &name, container.as_deref());
+                let asked = self
+                    .api
+                    .last_words(namespace.as_str(), &name, container.as_deref());
                 Some((name.clone(), asked.await.ok()??))
             }
         });

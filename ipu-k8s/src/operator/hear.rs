@@ -1,12 +1,13 @@
 //! What is heard of IPUJobs: which there are, and which are gone, also those that went while nobody listened.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
 use futures::channel::mpsc::UnboundedSender;
 use futures::{Stream, StreamExt as _};
+use ipu_core::JobKey;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -21,17 +22,17 @@ use crate::crd::IpuJob;
 /// A job by its name.
 pub(super) type JobRef = ObjectRef<DynamicObject>;
 
-/// The jobs that are there, by uid, because that is what Kubernetes Pods name.
+/// The jobs that are there.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    all: HashMap<String, JobRef>,
+    all: HashSet<JobKey>,
     /// While a list of all is read: which were in it.
-    listed: Option<HashSet<String>>,
+    listed: Option<HashSet<JobKey>>,
 }
 
 impl Names {
-    pub(super) fn get(&self, uid: &str) -> Option<&JobRef> {
-        self.all.get(uid)
+    pub(super) fn has(&self, job: &JobKey) -> bool {
+        self.all.contains(job)
     }
 
     /// A list of all begins.
@@ -39,23 +40,23 @@ impl Names {
         self.listed = Some(HashSet::new());
     }
 
-    fn put(&mut self, uid: &str, job: JobRef) {
+    fn put(&mut self, job: JobKey) {
         if let Some(listed) = &mut self.listed {
-            listed.insert(uid.to_owned());
+            listed.insert(job.clone());
         }
-        self.all.insert(uid.to_owned(), job);
+        self.all.insert(job);
     }
 
     /// The list is whole: these are not there any more.
-    fn end(&mut self) -> Vec<(String, JobRef)> {
+    fn end(&mut self) -> Vec<JobKey> {
         let Some(listed) = self.listed.take() else {
             return Vec::new();
         };
-        self.all.extract_if(|uid, _| !listed.contains(uid)).collect()
+        self.all.extract_if(|job| !listed.contains(job)).collect()
     }
 
-    fn remove(&mut self, uid: &str) {
-        self.all.remove(uid);
+    fn remove(&mut self, job: &JobKey) {
+        self.all.remove(job);
     }
 }
 
@@ -85,8 +86,8 @@ async fn hear(
         shared.observe("IPUJobs", &event);
         match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => {
-                if let Some(uid) = &job.metadata.uid {
-                    names().put(uid, reference(&job));
+                if let Some(key) = key(&job) {
+                    names().put(key);
                 }
                 shared.observer.heard(&unfold(&job));
                 if !is_settled(&shared.cache, &job) {
@@ -94,16 +95,16 @@ async fn hear(
                 }
             }
             Ok(Event::Delete(job)) => {
-                let gone = reference(&job);
-                let uid = job.metadata.uid.unwrap_or_default();
-                names().remove(&uid);
-                forget(shared, &uid, &gone);
+                if let Some(key) = key(&job) {
+                    names().remove(&key);
+                    forget(shared, &key);
+                }
             }
             Ok(Event::Init) => names().begin(),
             // Nothing was told of what was deleted while the watch was broken.
             Ok(Event::InitDone) => {
                 let gone = names().end();
-                gone.iter().for_each(|(uid, job)| forget(shared, uid, job));
+                gone.iter().for_each(|job| forget(shared, job));
             }
             Err(_) => {}
         }
@@ -114,27 +115,38 @@ async fn hear(
 fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
     let metadata = &job.metadata;
     let version = metadata.resource_version.as_deref().unwrap_or_default();
-    let uid = metadata.uid.as_deref().unwrap_or_default();
-    version
-        .parse()
-        .is_ok_and(|version| cache.is_settled(uid, version))
+    key(job)
+        .zip(version.parse().ok())
+        .is_some_and(|(key, version)| cache.is_settled(&key, version))
 }
 
 /// Forgets all that was remembered of a job that is gone.
-fn forget(shared: &Shared, uid: &str, job: &JobRef) {
-    shared.cache.forget(uid);
+fn forget(shared: &Shared, job: &JobKey) {
+    shared.cache.forget(job);
     shared
         .failures
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .remove(&name_of(job));
-    let metadata = json!({"namespace": job.namespace, "name": job.name, "uid": uid});
+        .remove(&job.to_string());
+    let metadata = json!(job);
     shared.observer.gone(&json!({"metadata": metadata}));
 }
 
 /// `<namespace>/<name>`.
 pub(super) fn name_of(job: &JobRef) -> String {
     format!("{}/{}", job.namespace.as_deref().unwrap_or_default(), job.name)
+}
+
+/// Which job it is.
+pub(super) fn key(job: &DynamicObject) -> Option<JobKey> {
+    let metadata = &job.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+    JobKey::new(namespace, name, metadata.uid.as_deref()?).ok()
+}
+
+/// The same by its name alone.
+pub(super) fn called(job: &JobKey) -> JobRef {
+    ObjectRef::new_with(job.name.as_str(), jobs()).within(job.namespace.as_str())
 }
 
 pub(super) fn reference(job: &DynamicObject) -> JobRef {
@@ -271,7 +283,7 @@ mod tests {
         let began = listed(&["a", "b", "c"]).chain([Event::Apply(job("d")), Event::Delete(job("a"))]);
         hear(stream::iter(began.map(Ok)), &shared, &told).await;
         for uid in ["b", "c", "d"] {
-            shared.cache.wrote(uid, 7);
+            shared.cache.wrote(&key(&job(uid)).expect("it is one"), 7);
         }
         assert_eq!(*observer.0.lock().expect("nobody panics"), ["a"]);
         // The first list of the next watch is not whole.
@@ -279,7 +291,7 @@ mod tests {
         let again = half.into_iter().chain(listed(&["c", "d"]));
         hear(stream::iter(again.map(Ok)), &shared, &told).await;
         assert_eq!(*observer.0.lock().expect("nobody panics"), ["a", "b"]);
-        let is_remembered = |uid: &&str| shared.cache.is_past(uid, 3);
+        let is_remembered = |uid: &&str| shared.cache.is_past(&key(&job(uid)).expect("it is one"), 3);
         let remembered: Vec<&str> = ["b", "c", "d"].into_iter().filter(is_remembered).collect();
         assert_eq!(remembered, ["c", "d"]);
     }

@@ -17,6 +17,12 @@ use crate::resources::Blueprint;
 /// How often one look asks again about what is in doubt.
 const ASKS: u32 = 3;
 
+/// Whether a Kubernetes Pod that is called as one of the job counts as one: if the job is its controller. Before the job `goes`, nothing is
+/// left behind whose owner somebody took away, as `--cascade=orphan` does.
+const fn counts(pod: &KubePod, goes: bool) -> bool {
+    pod.owned || goes
+}
+
 impl Operator {
     /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
     /// they are active: what changes later is told.
@@ -28,10 +34,10 @@ impl Operator {
         mut answered: BTreeMap<u32, PartitionDocument>,
     ) -> Result<Seen, PortError> {
         let spec = blueprint.spec;
-        let uid = spec.key().uid.as_str();
+        let key = spec.key();
         let remembered: JobStatus = status.remembered();
         let mut seen = Seen {
-            pods: self.cache.pods(uid),
+            pods: self.cache.pods(key),
             taken: Vec::new(),
             partitions: BTreeMap::new(),
             submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
@@ -44,21 +50,23 @@ impl Operator {
             now: self.now(),
             ends: Ends::default(),
         };
+        let goes = seen.deleted == Deleted::Yes;
+        seen.pods.retain(|pod| counts(pod, goes));
         let missed = missed(spec, &remembered, &seen.pods);
-        self.ask(spec, missed, &mut seen.pods).await?;
+        self.ask(spec, missed, &mut seen).await?;
         // There may be doubt about an answer, if the watch began anew meanwhile.
         for _ in 0..ASKS {
-            let doubts = self.cache.to_be_asked(uid);
+            let doubts = self.cache.to_be_asked(key);
             if doubts.is_empty() {
                 break;
             }
-            self.ask(spec, doubts.keys().cloned().collect(), &mut seen.pods)
+            self.ask(spec, doubts.keys().cloned().collect(), &mut seen)
                 .await?;
             let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
-            self.cache.asked(uid, &doubts, &there);
+            self.cache.asked(key, &doubts, &there);
         }
         // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
-        let held = self.cache.held(uid);
+        let held = self.cache.held(key);
         let new = status.phase.is_none() && seen.deleted == Deleted::No && seen.told;
         let mut given_back = BTreeSet::new();
         if !(new && seen.pods.is_empty() && held.is_empty()) {
@@ -79,20 +87,15 @@ impl Operator {
             }
         }
         self.suspect(spec, &remembered, &mut seen).await?;
-        seen.taken = self.cache.taken(uid, spec.instances(), &remembered, &given_back);
+        seen.taken = self.cache.taken(key, spec.instances(), &remembered, &given_back);
         seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
         Ok(seen)
     }
 
     /// Asks the API server for the Kubernetes Pods of these names, and puts what there is in the place of what was known.
-    async fn ask(
-        &self,
-        spec: &JobSpec,
-        names: Vec<String>,
-        pods: &mut Vec<KubePod>,
-    ) -> Result<(), PortError> {
+    async fn ask(&self, spec: &JobSpec, names: Vec<String>, seen: &mut Seen) -> Result<(), PortError> {
         let key = spec.key();
-        let uid = key.uid.as_str();
+        let (pods, goes) = (&mut seen.pods, seen.deleted == Deleted::Yes);
         for name in names {
             let lists = self.cache.lists();
             let found = self.api.pod(key.namespace.as_str(), &name).await?;
@@ -102,11 +105,11 @@ impl Operator {
                 if pod.name != name || there.is_some_and(|uid| *uid == pod.uid) {
                     return true;
                 }
-                there.is_none() && (pod.gone || self.cache.absent(uid, &name, &pod.uid) && pod.go())
+                there.is_none() && (pod.gone || self.cache.absent(key, &name, &pod.uid) && pod.go())
             });
             let Some(pod) = found else { continue };
             self.cache.answered(&pod, lists);
-            let found = KubePod::read(&pod).filter(|pod| pod.job == uid);
+            let found = KubePod::read(&pod).filter(|pod| pod.job == *key && counts(pod, goes));
             if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
                 pods.push(found);
             }
@@ -118,11 +121,11 @@ impl Operator {
     /// workers are not all there, and did not see to it himself, cannot know whether another operator had started them, and
     /// somebody took them away before their job said so.
     async fn suspect(&self, spec: &JobSpec, status: &JobStatus, seen: &mut Seen) -> Result<(), PortError> {
-        let uid = spec.key().uid.as_str();
+        let key = spec.key();
         for index in 0..spec.instances() {
             let memory = status.instance(index);
             let attempt = memory.map_or(0, |memory| memory.attempt);
-            if self.cache.is_witnessed(uid, index, attempt) {
+            if self.cache.is_witnessed(key, index, attempt) {
                 continue;
             }
             match seen
@@ -142,7 +145,7 @@ impl Operator {
                 }
                 Some(_) => continue,
             }
-            self.cache.witness(uid, index, attempt);
+            self.cache.witness(key, index, attempt);
         }
         Ok(())
     }
@@ -164,10 +167,10 @@ impl Operator {
         };
         let names = missing(&seen.pods).into_iter();
         let names = names.map(|worker| spec.worker_name(instance, worker)).collect();
-        self.ask(spec, names, &mut seen.pods).await?;
+        self.ask(spec, names, seen).await?;
         for index in missing(&seen.pods) {
             let worker = GoneWorker { index, attempt };
-            self.cache.take(spec.key().uid.as_str(), instance, worker);
+            self.cache.take(spec.key(), instance, worker);
         }
         Ok(())
     }
@@ -179,8 +182,7 @@ impl Operator {
         instance: u32,
     ) -> Result<Option<PartitionDocument>, PortError> {
         let document = self.partitions.see(&spec.partition_id(instance)).await?;
-        self.cache
-            .saw(spec.key().uid.as_str(), instance, document.as_ref());
+        self.cache.saw(spec.key(), instance, document.as_ref());
         Ok(document)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Exit, GoneWorker, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::{Exit, GoneWorker, JobKey, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
 use crate::crd::Time;
@@ -21,12 +21,12 @@ const WORDS: usize = 300;
 pub struct KubePod {
     /// Its name.
     pub name: String,
-    /// Its namespace.
-    pub namespace: String,
     /// What tells it from an earlier one of its name.
     pub uid: String,
-    /// The uid of its job.
-    pub job: String,
+    /// The job that it says to be of, in its own namespace.
+    pub job: JobKey,
+    /// Whether the job is its controller, or was when it was heard of before: nobody else speaks for the job.
+    pub(super) owned: bool,
     /// How new this is.
     pub version: u64,
     /// Which instance it belongs to.
@@ -73,8 +73,7 @@ enum State {
 }
 
 impl KubePod {
-    /// Reads an object of the API server; none if it is not of a job: by its labels and its name, because a copy of a worker has its
-    /// labels too. Its owner does not count: who has taken that away has not ended the process.
+    /// Reads an object of the API server; none if it is not called as one of a job is: a copy of a worker has its labels too.
     #[must_use]
     pub fn read(pod: &Value) -> Option<Self> {
         let metadata = &pod["metadata"];
@@ -85,23 +84,21 @@ impl KubePod {
             role if role == Role::Launcher.label() => None,
             _ => return None,
         };
-        let role = if worker.is_some() {
-            Role::Worker
-        } else {
-            Role::Launcher
-        };
-        if !is_name_of(metadata["name"].as_str()?, label(JOB_NAME)?, role) {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let job = JobKey::new(text(&metadata["namespace"])?, label(JOB_NAME)?, label(JOB_UID)?).ok()?;
+        let (name, instance) = (text(&metadata["name"])?, number(INSTANCE)?);
+        if !is_name_of(&name, job.name.as_str(), instance, worker) {
             return None;
         }
-        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
         let placed = condition(pod, "PodScheduled").filter(|placed| placed["status"] == "True");
         Some(Self {
-            name: text(&metadata["name"])?,
-            namespace: text(&metadata["namespace"])?,
+            name,
             uid: text(&metadata["uid"])?,
-            job: label(JOB_UID)?.to_owned(),
+            owned: owners.any(|owner| owner["controller"] == true && owner["uid"] == job.uid.as_str()),
+            job,
             version: version(pod),
-            instance: number(INSTANCE)?,
+            instance,
             worker,
             attempt: number(ATTEMPT)?,
             node: text(&pod["spec"]["nodeName"]).filter(|node| !node.is_empty()),
@@ -153,7 +150,9 @@ impl KubePod {
 
     /// The worker that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
     pub(super) fn taken(&self) -> Option<GoneWorker> {
-        let index = self.worker.filter(|_| !self.told && self.end().is_none())?;
+        let index = self
+            .worker
+            .filter(|_| self.owned && !self.told && self.end().is_none())?;
         Some(GoneWorker {
             index,
             attempt: self.attempt,
@@ -162,7 +161,7 @@ impl KubePod {
 
     /// Whether its end is to be known although it is gone: it was not told to stop here.
     pub(super) const fn leaves_an_end(&self) -> bool {
-        !self.told && !self.gone && self.end().is_some()
+        self.owned && !self.told && !self.gone && self.end().is_some()
     }
 
     /// Takes in that it is not there any more; whether its end is known.
@@ -173,7 +172,10 @@ impl KubePod {
 
     /// What is known of `before`, the same one, and is not told of the object.
     pub(super) fn follows(&mut self, before: &Self) {
-        self.told |= self.uid == before.uid && before.told;
+        let same = self.uid == before.uid;
+        self.told |= same && before.told;
+        // Who has taken its owner away has not ended the process.
+        self.owned |= same && before.owned;
     }
 
     /// It is about to be told to stop.
@@ -256,14 +258,28 @@ pub enum Count {
     Failed,
 }
 
-/// Whether a worker or launcher of a job is called so: `<job>-worker-<n>`, `<job>-launcher` or `<job>-launcher-<n>`.
-fn is_name_of(name: &str, job: &str, role: Role) -> bool {
+/// Whether this worker of an instance of a job, or its launcher, may be called so: `<job>-launcher` for the first, `<job>-launcher-<instance>`,
+/// or `<job>-worker-<n>`, where each instance has as many numbers as the one before it.
+fn is_name_of(name: &str, job: &str, instance: u32, worker: Option<u32>) -> bool {
     let rest = name.strip_prefix(job).and_then(|rest| rest.strip_prefix('-'));
-    let Some(rest) = rest.and_then(|rest| rest.strip_prefix(role.label())) else {
+    let Some(worker) = worker else {
+        let further = || format!("launcher-{instance}");
+        return rest.is_some_and(|rest| match instance {
+            0 => rest == "launcher",
+            _ => rest == further(),
+        });
+    };
+    let number = rest.and_then(|rest| rest.strip_prefix("worker-"));
+    let Some(number) =
+        number.and_then(|number| number.parse::<u32>().ok().filter(|n| n.to_string() == number))
+    else {
         return false;
     };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (rest.is_empty() && role == Role::Launcher) || rest.strip_prefix('-').is_some_and(is_number)
+    match (number.checked_sub(worker), instance) {
+        (Some(before), 0) => before == 0,
+        (Some(before), _) => before % instance == 0 && before / instance > worker,
+        (None, _) => false,
+    }
 }
 
 /// The `resourceVersion` of an object; 0 if it has none.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{JobPhase, Limits, Plan, Timestamp, Violation, check_plan, plan};
+use ipu_core::{JobKey, JobPhase, Limits, Plan, Timestamp, Violation, check_plan, plan};
 use serde_json::{Value, json};
 
 use super::apply::Step;
@@ -99,11 +99,11 @@ impl Operator {
         (self.now)()
     }
 
-    /// Whose turn the job with this uid is: the least first. Those that are on their way to running go before the others for as
+    /// Whose turn the job is: the least first. Those that are on their way to running go before the others for as
     /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
-    pub(super) fn place(&self, job: &str) -> (Rank, Timestamp) {
+    pub(super) fn place(&self, job: Option<&JobKey>) -> (Rank, Timestamp) {
         let now = self.now();
-        match self.cache.goes_since(job) {
+        match job.and_then(|job| self.cache.goes_since(job)) {
             Some(since) if now.since(since) < AHEAD => (Rank::OnItsWay, since),
             _ => (Rank::Other, now),
         }
@@ -117,8 +117,10 @@ impl Operator {
     /// [`PortError`] if it could not be worked on, which its status says, as far as it can be written.
     pub async fn reconcile(&self, object: &Value) -> Result<Wake, PortError> {
         let metadata = &object["metadata"];
-        let uid = metadata["uid"].as_str().unwrap_or_default();
-        if self.cache.is_past(uid, version(object)) {
+        let Some(key) = key_of(object) else {
+            return Ok(Wake::WhenTold);
+        };
+        if self.cache.is_past(&key, version(object)) {
             return Ok(Wake::WhenTold);
         }
         if object["spec"]["managedBy"]
@@ -133,16 +135,16 @@ impl Operator {
         match (kept, metadata["deletionTimestamp"].is_null()) {
             (false, false) => return Ok(Wake::WhenTold),
             (false, true) => {
-                let object = self.keep(object).await?;
-                return self.work(object).await;
+                let object = self.keep(&key, object).await?;
+                return self.work(&key, object).await;
             }
             (true, _) => {}
         }
-        self.work(object.clone()).await
+        self.work(&key, object.clone()).await
     }
 
     /// Puts our finalizer on, if the webhook has not: nothing is held for a job that could vanish.
-    async fn keep(&self, object: &Value) -> Result<Value, PortError> {
+    async fn keep(&self, key: &JobKey, object: &Value) -> Result<Value, PortError> {
         let metadata = &object["metadata"];
         let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
         finalizers.push(IpuJob::FINALIZER.into());
@@ -150,16 +152,13 @@ impl Operator {
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": finalizers,
         }});
-        let text = |name: &str| metadata[name].as_str().unwrap_or_default();
-        let written = self
-            .api
-            .patch_job(text("namespace"), text("name"), &patch)
-            .await?;
-        self.cache.wrote(text("uid"), version(&written));
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let written = self.api.patch_job(namespace, name, &patch).await?;
+        self.cache.wrote(key, version(&written));
         Ok(written)
     }
 
-    async fn work(&self, mut object: Value) -> Result<Wake, PortError> {
+    async fn work(&self, key: &JobKey, mut object: Value) -> Result<Wake, PortError> {
         // Whoever knows nothing of what a job has done must not begin it anew. It can be deleted, though.
         if let Some(why) = unreadable(&object).filter(|_| object["metadata"]["deletionTimestamp"].is_null()) {
             return self.leave_alone(&object, &why).await;
@@ -168,10 +167,10 @@ impl Operator {
         let (job, faults) = IpuJob::from_value(object.clone());
         let spec = match job.to_raw().parse(&self.limits) {
             Ok(parsed) if faults.is_empty() => parsed.spec,
-            Ok(_) => return self.refuse(&object, &faults).await,
+            Ok(_) => return self.refuse(key, &object, &faults).await,
             Err(mut violations) => {
                 violations.extend(faults);
-                return self.refuse(&object, &violations).await;
+                return self.refuse(key, &object, &violations).await;
             }
         };
         let blueprint = Blueprint {
@@ -186,7 +185,7 @@ impl Operator {
             let status: IpuJobStatus = read_status(&object);
             let mut seen = match self.look(&blueprint, &object, &status, partitions).await {
                 Ok(seen) => seen,
-                Err(error) => return self.excuse(&object, error).await,
+                Err(error) => return self.excuse(key, &object, error).await,
             };
             let observation = seen.observation(&spec, status.remembered());
             let plan = plan(&spec, &observation);
@@ -252,7 +251,7 @@ impl Operator {
     }
 
     /// Tells in the status why a job could not be looked at, if something is to be done for it.
-    async fn excuse(&self, object: &Value, error: PortError) -> Result<Wake, PortError> {
+    async fn excuse(&self, key: &JobKey, object: &Value, error: PortError) -> Result<Wake, PortError> {
         let trouble = Trouble::of(object, error)?;
         let before = read_status(object);
         let changed = object["metadata"]["generation"].as_i64() != before.observed_generation;
@@ -274,7 +273,7 @@ impl Operator {
             after.last_message = format!("{waits_for} {trouble}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
             let now = self.now();
-            let written = self.write_status(object, &before, after, now, Leaves::Something);
+            let written = self.write_status(key, object, &before, after, now, Leaves::Something);
             match written.await? {
                 Written::Now(_) => {
                     if let Some(event) = trouble.event(&before, now) {
@@ -301,10 +300,15 @@ impl Operator {
     }
 
     /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
-    async fn refuse(&self, object: &Value, violations: &[Violation]) -> Result<Wake, PortError> {
+    async fn refuse(
+        &self,
+        key: &JobKey,
+        object: &Value,
+        violations: &[Violation],
+    ) -> Result<Wake, PortError> {
         let before = read_status(object);
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return self.give_up(object, &before).await;
+            return self.give_up(key, object, &before).await;
         }
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let mut after = before.clone();
@@ -317,7 +321,7 @@ impl Operator {
             at: self.now(),
         };
         match self
-            .write_status(object, &before, after, event.at, Leaves::Something)
+            .write_status(key, object, &before, after, event.at, Leaves::Something)
             .await?
         {
             Written::Now(_) => {
@@ -330,15 +334,13 @@ impl Operator {
     }
 
     /// Lets go of a deleted object that cannot be read any more: by what its status says that it held.
-    async fn give_up(&self, object: &Value, status: &IpuJobStatus) -> Result<Wake, PortError> {
-        let metadata = &object["metadata"];
-        let text = |name: &str| metadata[name].as_str().unwrap_or_default();
+    async fn give_up(&self, key: &JobKey, object: &Value, status: &IpuJobStatus) -> Result<Wake, PortError> {
         // Of some that are gone it is remembered how they ended.
-        let mut pods = self.cache.pods(text("uid"));
+        let mut pods = self.cache.pods(key);
         pods.retain(|pod| !pod.gone);
         if !pods.is_empty() {
             for pod in &pods {
-                match self.api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await {
+                match self.delete(pod).await {
                     Ok(()) | Err(PortError::NotFound(_) | PortError::Conflict(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -354,12 +356,18 @@ impl Operator {
                 continue;
             };
             let mut how = ipu_proxy_client::DeletePartition::default();
-            how.uid = Some(text("uid").to_owned());
+            how.uid = Some(key.uid.to_string());
             self.partitions.release(&id, &how).await?;
         }
-        self.let_go(text("namespace"), text("name"), object).await?;
+        self.let_go(key, object).await?;
         Ok(Wake::WhenTold)
     }
+}
+
+/// Which job an object is; none if the API server did not make it.
+pub(super) fn key_of(object: &Value) -> Option<JobKey> {
+    let text = |name: &str| object["metadata"][name].as_str();
+    JobKey::new(text("namespace")?, text("name")?, text("uid")?).ok()
 }
 
 /// The status of an object; an empty one if it has none, or one that cannot be read.

@@ -1,6 +1,6 @@
 //! What is recorded of a pass: one write of the status, if anything has changed, and then an event.
 
-use ipu_core::{JobPhase, Plan, Timestamp};
+use ipu_core::{JobKey, JobPhase, Plan, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -58,14 +58,14 @@ impl Operator {
         seen: &Seen,
         trouble: Option<&Trouble>,
     ) -> Result<Written, PortError> {
-        let uid = blueprint.spec.key().uid.as_str();
+        let key = blueprint.spec.key();
         let begun = if before.phase.is_none() || is_ending(before, plan) {
-            self.cache.begun(uid, seen.now)
+            self.cache.begun(key, seen.now)
         } else {
             seen.now
         };
         let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
-        self.cache.is_going(uid, goes.then_some(begun));
+        self.cache.is_going(key, goes.then_some(begun));
         let mut after = report(blueprint, object, before, plan, seen, begun);
         if let Some(trouble) = trouble.filter(|trouble| trouble.is_worth_a_word(plan.status.phase)) {
             after.last_message = format!("{}; {trouble}", after.last_message);
@@ -81,7 +81,7 @@ impl Operator {
                 Leaves::Something
             };
         let written = self
-            .write_status(object, before, after.clone(), seen.now, leaves)
+            .write_status(key, object, before, after.clone(), seen.now, leaves)
             .await?;
         if matches!(written, Written::Now(_)) {
             let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
@@ -117,6 +117,7 @@ impl Operator {
     /// Writes a status, unless nothing has changed, or nothing but words that were written a moment ago.
     pub(super) async fn write_status(
         &self,
+        key: &JobKey,
         object: &Value,
         before: &IpuJobStatus,
         mut after: IpuJobStatus,
@@ -149,10 +150,9 @@ impl Operator {
         // What is stored may have fields that this version does not know: they stay.
         let status = renewed(&object["status"], &old, &new);
         let written = self.api.write_status(object, &status).await?;
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-        self.cache.wrote(uid, version(&written));
+        self.cache.wrote(key, version(&written));
         if leaves == Leaves::Nothing {
-            self.cache.settled(uid, version(&written));
+            self.cache.settled(key, version(&written));
         }
         Ok(Written::Now(written))
     }

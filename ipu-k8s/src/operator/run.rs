@@ -11,19 +11,18 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
-use ipu_core::PartitionId;
-use ipu_proxy_client::{OwnerDocument, PartitionDocument, ProxyClient, Told};
+use ipu_core::{JobKey, PartitionId};
+use ipu_proxy_client::{PartitionDocument, ProxyClient, Told};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::cache::Cache;
-use super::hear::{JobRef, Names, hear_jobs, name_of, reference, unfold};
+use super::hear::{JobRef, Names, called, hear_jobs, key, name_of, reference, unfold};
 use super::kubernetes::{jobs, pods};
 use super::port::PortError;
 use super::reconcile::{Operator, Wake};
@@ -181,8 +180,8 @@ pub async fn run(
         // A job that work has begun on goes before those that are new: few are under way, and none waits for good.
         let place = |job: &JobRef| {
             let known = store.get(job);
-            let uid = known.as_ref().and_then(|job| job.metadata.uid.as_deref());
-            shared.operator.place(uid.unwrap_or_default())
+            let key = known.as_deref().and_then(key);
+            shared.operator.place(key.as_ref())
         };
         let work = |job: JobRef| {
             let (store, shared) = (store.clone(), Arc::clone(&shared));
@@ -191,9 +190,11 @@ pub async fn run(
                 let known = store.get(&job)?;
                 let pause = pass(&known, &shared).await;
                 let uid = &known.metadata.uid;
-                if store.get(&job).is_none_or(|now| now.metadata.uid != *uid) {
+                if store.get(&job).is_none_or(|now| now.metadata.uid != *uid)
+                    && let Some(key) = key(&known)
+                {
                     // What the pass remembered came after all was forgotten.
-                    shared.cache.forget(uid.as_deref().unwrap_or_default());
+                    shared.cache.forget(&key);
                 }
                 pause
             }
@@ -306,7 +307,7 @@ async fn hear_pods(
     while let Some(event) = stream.next().await {
         shared.observe("Kubernetes Pods", &event);
         let value = |pod: &DynamicObject| serde_json::to_value(pod).unwrap_or_default();
-        let changed: Vec<String> = match event {
+        let changed: Vec<JobKey> = match event {
             Ok(Event::Init) => {
                 shared.cache.begin();
                 Vec::new()
@@ -327,8 +328,8 @@ async fn hear_pods(
             Err(_) => Vec::new(),
         };
         let names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-        for job in changed.iter().filter_map(|uid| names.get(uid)) {
-            let _ = told.unbounded_send(job.clone());
+        for job in changed.iter().filter(|job| names.has(job)) {
+            let _ = told.unbounded_send(called(job));
         }
     }
 }
@@ -336,39 +337,35 @@ async fn hear_pods(
 /// Hears of partitions for ever: the client opens the stream again when it breaks.
 async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedSender<JobRef>) {
     let mut events = proxy.events(None);
-    let tell = |owner: &OwnerDocument| {
-        let job = ObjectRef::new_with(&owner.name, jobs()).within(&owner.namespace);
-        let _ = told.unbounded_send(job);
+    let tell = |job: &JobKey| {
+        let _ = told.unbounded_send(called(job));
     };
     // Whose what was, because of what is gone only the id is told.
-    let mut known: HashMap<PartitionId, (OwnerDocument, u32)> = HashMap::new();
+    let mut known: HashMap<PartitionId, (JobKey, u32)> = HashMap::new();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => match event.told {
                 Told::Snapshot(list) => {
                     let all = list.partitions.iter().filter_map(of_a_job);
                     known = all.collect();
-                    let all = known
-                        .values()
-                        .map(|(owner, instance)| (owner.uid.clone(), *instance));
-                    cache.holds_only(all);
-                    known.values().for_each(|(owner, _)| tell(owner));
+                    cache.holds_only(known.values().cloned());
+                    known.values().for_each(|(job, _)| tell(job));
                 }
                 Told::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
-                    Some((id, (owner, instance))) => {
-                        cache.holds(&owner.uid, instance);
+                    Some((id, (job, instance))) => {
+                        cache.holds(&job, instance);
                         if change
                             .partition
-                            .is_none_or(|partition| cache.is_news(&owner.uid, &partition))
+                            .is_none_or(|partition| cache.is_news(&job, &partition))
                         {
-                            tell(&owner);
+                            tell(&job);
                         }
-                        known.insert(id, (owner, instance));
+                        known.insert(id, (job, instance));
                     }
                     None => {
-                        if let Some((owner, instance)) = known.remove(&change.id) {
-                            cache.holds_no_more(&owner.uid, instance);
-                            tell(&owner);
+                        if let Some((job, instance)) = known.remove(&change.id) {
+                            cache.holds_no_more(&job, instance);
+                            tell(&job);
                         }
                     }
                 },
@@ -387,13 +384,14 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
     }
 }
 
-/// The partition of an instance of an IPUJob.
-fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (OwnerDocument, u32))> {
+/// The job and the instance that a partition is of; none if it is of no IPUJob.
+fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (JobKey, u32))> {
     let owner = partition
         .owner
         .as_ref()
         .filter(|owner| owner.kind == IpuJob::KIND)?;
-    Some((partition.id.clone(), (owner.clone(), partition.instance)))
+    let job = JobKey::new(&*owner.namespace, &*owner.name, &*owner.uid).ok()?;
+    Some((partition.id.clone(), (job, partition.instance)))
 }
 
 #[cfg(test)]

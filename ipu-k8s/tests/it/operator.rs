@@ -3,6 +3,7 @@
 mod failures;
 mod force;
 mod leaving;
+mod owners;
 mod passes;
 mod port;
 mod random;

@@ -23,18 +23,33 @@ fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
     let conditions =
         json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
     let ready = json!({"phase": "Running", "conditions": conditions});
-    let told = Some("u".to_owned());
+    let told = Some(a());
     let cache = Cache::new();
     assert_eq!(cache.heard(&pod(1, "", &begun)), told);
     // What was made here is heard of a second time.
     assert_eq!(cache.heard(&pod(1, "", &begun)), None);
     assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
-    assert_eq!(cache.pods("u")[0].node.as_deref(), Some("one"));
+    assert_eq!(cache.pods(&a())[0].node.as_deref(), Some("one"));
     assert_eq!(cache.heard(&pod(3, "one", &ready)), told);
     // An old one.
     assert_eq!(cache.heard(&pod(2, "one", &begun)), None);
     assert_eq!(cache.gone(&pod(4, "one", &ready)), told);
-    assert!(cache.pods("u").is_empty());
+    assert!(cache.pods(&a()).is_empty());
+}
+
+/// A job of namespace `n`.
+fn job(name: &str, uid: &str) -> JobKey {
+    JobKey::new("n", name, uid).expect("it is one")
+}
+
+/// Job `a`, whose uid is `u`.
+fn a() -> JobKey {
+    job("a", "u")
+}
+
+/// What makes job `a` the owner.
+fn owners() -> Value {
+    json!([{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "name": "a", "uid": "u", "controller": true}])
 }
 
 /// The partition of instance 0 of job `a`.
@@ -53,24 +68,24 @@ fn partition(state: &str, attempt: u32, since: u64) -> PartitionDocument {
 fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() {
     let cache = Cache::new();
     let (intent, active) = (partition("intent", 0, 1), partition("active", 0, 2));
-    assert!(cache.is_news("u", &intent));
-    assert!(cache.is_news("u", &active));
-    let asking = cache.asks("u", 0);
-    assert!(!cache.is_news("u", &intent));
-    assert!(cache.is_news("u", &partition("failed", 0, 2)));
-    assert!(cache.is_news("other", &intent));
-    cache.saw("u", 0, Some(&active));
+    assert!(cache.is_news(&a(), &intent));
+    assert!(cache.is_news(&a(), &active));
+    let asking = cache.asks(&a(), 0);
+    assert!(!cache.is_news(&a(), &intent));
+    assert!(cache.is_news(&a(), &partition("failed", 0, 2)));
+    assert!(cache.is_news(&job("other", "v"), &intent));
+    cache.saw(&a(), 0, Some(&active));
     drop(asking);
-    assert!(!cache.is_news("u", &active));
-    assert!(cache.is_news("u", &intent));
-    assert!(cache.is_news("u", &partition("active", 0, 3)), "made anew");
+    assert!(!cache.is_news(&a(), &active));
+    assert!(cache.is_news(&a(), &intent));
+    assert!(cache.is_news(&a(), &partition("active", 0, 3)), "made anew");
     assert!(
-        cache.is_news("u", &partition("active", 1, 2)),
+        cache.is_news(&a(), &partition("active", 1, 2)),
         "for another attempt"
     );
-    assert!(cache.is_news("u", &partition("releasing", 0, 3)));
-    cache.saw("u", 0, None);
-    assert!(cache.is_news("u", &active));
+    assert!(cache.is_news(&a(), &partition("releasing", 0, 3)));
+    cache.saw(&a(), 0, None);
+    assert!(cache.is_news(&a(), &active));
 }
 
 /// Workers of job `u`.
@@ -81,10 +96,12 @@ const D: &str = "a-worker-3";
 
 /// A worker of job `u` that has this name and uid.
 fn pod(name: &str, version: u32) -> Value {
+    let worker = name.rsplit('-').next();
     json!({"metadata": {
+        "ownerReferences": owners(),
         "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
         "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: "0", ATTEMPT: "0"},
+        "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: worker, ATTEMPT: "0"},
     }})
 }
 
@@ -96,20 +113,20 @@ fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
     }
     cache.begin();
     cache.list(&pod(B, 2));
-    assert_eq!(cache.end(), ["u"]);
+    assert_eq!(cache.end(), [a()]);
     // That A is gone is certain; C may be gone too, or be younger than the list.
-    let names: Vec<String> = cache.pods("u").into_iter().map(|pod| pod.name).collect();
+    let names: Vec<String> = cache.pods(&a()).into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, [B, C]);
-    let doubts = cache.to_be_asked("u");
+    let doubts = cache.to_be_asked(&a());
     assert_eq!(doubts.keys().collect::<Vec<_>>(), [C]);
     // While the answer is on its way, there is doubt once more: it was given of an earlier time.
-    cache.unsure("u", C, None);
-    cache.unsure("u", D, None);
-    cache.asked("u", &doubts, &BTreeSet::new());
-    let doubts = cache.to_be_asked("u");
+    cache.unsure(&a(), C, None);
+    cache.unsure(&a(), D, None);
+    cache.asked(&a(), &doubts, &BTreeSet::new());
+    let doubts = cache.to_be_asked(&a());
     assert_eq!(doubts.keys().collect::<Vec<_>>(), [C, D]);
-    cache.asked("u", &doubts, &BTreeSet::new());
-    assert!(cache.to_be_asked("u").is_empty());
+    cache.asked(&a(), &doubts, &BTreeSet::new());
+    assert!(cache.to_be_asked(&a()).is_empty());
 }
 
 #[test]
@@ -119,6 +136,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
             "metadata": {
                 "name": format!("a-worker-{worker}"), "namespace": "n", "uid": format!("p{worker}"),
                 "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+                "ownerReferences": owners(),
                 "labels": {ROLE: "worker", JOB_NAME: "a", JOB_UID: "u", INSTANCE: "0", WORKER: worker.to_string(), ATTEMPT: "0"},
             },
             "status": {"phase": phase},
@@ -126,7 +144,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     };
     let cache = Cache::new();
     let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.taken("u", 1, status, &BTreeSet::new()).into_iter();
+        let taken = cache.taken(&a(), 1, status, &BTreeSet::new()).into_iter();
         taken.map(|(_, worker)| worker.index).collect()
     };
     let status = JobStatus::default();
@@ -135,25 +153,25 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     }
     // By force, told to stop here, and ended as the kubelet told at last.
     let _ = cache.gone(&pod(0, 10, "Pending"));
-    cache.will_be_stopped("u", "a-worker-1", "p1");
+    cache.will_be_stopped(&a(), "a-worker-1", "p1");
     let _ = cache.heard(&pod(1, 11, "Running"));
     let _ = cache.gone(&pod(1, 12, "Running"));
     let _ = cache.gone(&pod(2, 13, "Succeeded"));
     assert_eq!(taken(&status), [0]);
     // While the watch was broken: one that is not listed, one that is, and one that was told to stop and goes later.
-    cache.will_be_stopped("u", "a-worker-5", "p5");
+    cache.will_be_stopped(&a(), "a-worker-5", "p5");
     cache.begin();
     cache.list(&pod(4, 20, "Pending"));
     cache.list(&pod(5, 21, "Pending"));
     let _ = cache.end();
     let _ = cache.gone(&pod(5, 22, "Pending"));
     assert_eq!(taken(&status), [0, 3]);
-    cache.absent("u", "a-worker-4", "p4");
+    cache.absent(&a(), "a-worker-4", "p4");
     assert_eq!(taken(&status), [0, 3, 4]);
     // Who was told to stop here and is gone already is no loss, although the watch tells later.
     let _ = cache.heard(&pod(6, 30, "Pending"));
-    cache.will_be_stopped("u", "a-worker-6", "p6");
-    cache.absent("u", "a-worker-6", "p6");
+    cache.will_be_stopped(&a(), "a-worker-6", "p6");
+    cache.absent(&a(), "a-worker-6", "p6");
     let _ = cache.gone(&pod(6, 31, "Pending"));
     assert_eq!(taken(&status), [0, 3, 4]);
     let mut next = JobStatus::default();
@@ -165,7 +183,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     let _ = cache.heard(&pod(7, 40, "Pending"));
     let _ = cache.gone(&pod(7, 41, "Pending"));
     assert_eq!(
-        cache.taken("u", 0, &status, &BTreeSet::new()),
+        cache.taken(&a(), 0, &status, &BTreeSet::new()),
         [],
         "it has that instance no more"
     );
@@ -174,7 +192,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
         [7],
         "it has it again, and its partition was not given back"
     );
-    assert_eq!(cache.taken("u", 0, &status, &[0].into()), []);
+    assert_eq!(cache.taken(&a(), 0, &status, &[0].into()), []);
     assert_eq!(taken(&status), [0_u32; 0], "what it gets now is fresh");
 }
 
@@ -182,22 +200,22 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
 fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_taken_away() {
     let cache = Cache::new();
     let worker = |index: u32| Some((0, GoneWorker { index, attempt: 1 }));
-    cache.unsure("u", "a-worker-0", worker(0));
-    cache.unsure("u", "a-worker-1", worker(1));
-    cache.unsure("u", "a-launcher", None);
-    let doubts = cache.to_be_asked("u");
+    cache.unsure(&a(), "a-worker-0", worker(0));
+    cache.unsure(&a(), "a-worker-1", worker(1));
+    cache.unsure(&a(), "a-launcher", None);
+    let doubts = cache.to_be_asked(&a());
     // Another one was created while the answer was on its way.
-    cache.unsure("u", "a-worker-2", worker(2));
-    cache.asked("u", &doubts, &["a-worker-1"].into());
+    cache.unsure(&a(), "a-worker-2", worker(2));
+    cache.asked(&a(), &doubts, &["a-worker-1"].into());
     let mut status = JobStatus::default();
     status.instances.push(InstanceStatus::new(0));
     status.instances[0].attempt = 1;
     let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.taken("u", 1, status, &BTreeSet::new()).into_iter();
+        let taken = cache.taken(&a(), 1, status, &BTreeSet::new()).into_iter();
         taken.map(|(_, worker)| worker.index).collect()
     };
     assert_eq!(taken(&status), [0]);
-    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), ["a-worker-2"]);
+    assert_eq!(cache.to_be_asked(&a()).keys().collect::<Vec<_>>(), ["a-worker-2"]);
     status.instances[0].attempt = 2;
     assert_eq!(taken(&status), [0_u32; 0]);
 }
@@ -207,14 +225,72 @@ fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
     let cache = Cache::new();
     let lists = cache.lists();
     assert!(cache.answered(&pod(A, 1), lists));
-    assert!(cache.to_be_asked("u").is_empty());
+    assert!(cache.to_be_asked(&a()).is_empty());
     cache.begin();
     let _ = cache.end();
-    let doubts = cache.to_be_asked("u");
-    cache.asked("u", &doubts, &[A].into());
+    let doubts = cache.to_be_asked(&a());
+    cache.asked(&a(), &doubts, &[A].into());
     // It was created before the list was made, which has it no more.
     assert!(cache.answered(&pod(B, 2), lists));
-    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), [B]);
+    assert_eq!(cache.to_be_asked(&a()).keys().collect::<Vec<_>>(), [B]);
     assert!(cache.answered(&pod(C, 3), cache.lists()));
-    assert_eq!(cache.to_be_asked("u").keys().collect::<Vec<_>>(), [B]);
+    assert_eq!(cache.to_be_asked(&a()).keys().collect::<Vec<_>>(), [B]);
+}
+
+#[test]
+fn a_kubernetes_pod_that_is_not_where_a_job_is_says_nothing_of_it_whatever_its_labels_are() {
+    let cache = Cache::new();
+    let _ = cache.heard(&pod(A, 1));
+    let mut foreign = pod(A, 9);
+    foreign["metadata"]["namespace"] = "other".into();
+    foreign["metadata"]["uid"] = "foreign".into();
+    foreign["status"] = json!({"phase": "Succeeded"});
+    let before = cache.pods(&a());
+    let told = |told: Option<JobKey>| told.is_some_and(|job| job == a());
+    assert!(!told(cache.heard(&foreign)));
+    assert!(!cache.answered(&foreign, cache.lists()) && cache.pods(&a()) == before);
+    assert!(!told(cache.gone(&foreign)));
+    assert_eq!(cache.pods(&a()), before);
+    cache.begin();
+    cache.list(&foreign);
+    cache.list(&pod(A, 1));
+    let _ = cache.end();
+    assert_eq!(cache.pods(&a()), before);
+    foreign["status"] = json!({"phase": "Running"});
+    let _ = cache.heard(&foreign);
+    let _ = cache.gone(&foreign);
+    assert_eq!(
+        cache.taken(&a(), 1, &JobStatus::default(), &BTreeSet::new()),
+        [],
+        "nobody took a worker of the job away"
+    );
+}
+
+#[test]
+fn whoever_is_not_of_a_job_by_its_owner_was_not_taken_from_it_and_who_was_stays_so() {
+    let cache = Cache::new();
+    let disowned = |name: &str, version: u32| {
+        let mut pod = pod(name, version);
+        pod["metadata"]["ownerReferences"] = json!([]);
+        pod
+    };
+    let is_owned = |name: &str| {
+        let pods = cache.pods(&a());
+        pods.iter().find(|pod| pod.name == name).map(|pod| pod.owned)
+    };
+    let taken = || {
+        cache
+            .taken(&a(), 1, &JobStatus::default(), &BTreeSet::new())
+            .len()
+    };
+    let _ = cache.heard(&disowned(A, 1));
+    assert_eq!(is_owned(A), Some(false));
+    let _ = cache.gone(&disowned(A, 2));
+    assert_eq!((is_owned(A), taken()), (None, 0));
+    // Somebody has taken the owner away: the process goes on.
+    let _ = cache.heard(&pod(B, 3));
+    let _ = cache.heard(&disowned(B, 4));
+    assert_eq!(is_owned(B), Some(true));
+    let _ = cache.gone(&disowned(B, 5));
+    assert_eq!((is_owned(B), taken()), (None, 1));
 }

@@ -64,20 +64,33 @@ fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
 
 #[test]
 fn a_copy_of_a_worker_is_none() {
-    for (name, role, is_one) in [
-        ("a-worker-0", Role::Worker, true),
-        ("a-worker-12", Role::Worker, true),
-        ("a-launcher", Role::Launcher, true),
-        ("a-launcher-1", Role::Launcher, true),
-        ("a-worker-0-copy", Role::Worker, false),
-        ("a-worker-", Role::Worker, false),
-        ("a-worker", Role::Worker, false),
-        ("copy-a-worker-0", Role::Worker, false),
-        ("a-b-worker-0", Role::Worker, false),
-        ("a-launcher-", Role::Launcher, false),
-        ("a-launcher-0", Role::Worker, false),
+    for (name, instance, worker, is_one) in [
+        ("a-worker-0", 0, Some(0), true),
+        ("a-worker-12", 0, Some(12), true),
+        // Of the fourth instance of three, or of four, workers each.
+        ("a-worker-10", 3, Some(1), true),
+        ("a-worker-13", 3, Some(1), true),
+        ("a-launcher", 0, None, true),
+        ("a-launcher-1", 1, None, true),
+        ("a-worker-0-copy", 0, Some(0), false),
+        ("a-worker-", 0, Some(0), false),
+        ("a-worker", 0, Some(0), false),
+        ("a-worker-00", 0, Some(0), false),
+        ("a-worker-+0", 0, Some(0), false),
+        ("copy-a-worker-0", 0, Some(0), false),
+        ("a-b-worker-0", 0, Some(0), false),
+        ("a-worker-1", 0, Some(0), false),
+        ("a-worker-11", 3, Some(1), false),
+        ("a-worker-4", 3, Some(1), false),
+        ("a-worker-0", 0, Some(1), false),
+        ("a-launcher-", 0, None, false),
+        ("a-launcher-0", 0, None, false),
+        ("a-launcher-1", 0, None, false),
+        ("a-launcher", 1, None, false),
+        ("a-launcher-0", 0, Some(0), false),
     ] {
-        assert_eq!(is_name_of(name, "a", role), is_one, "{name}");
+        let known = is_name_of(name, "a", instance, worker);
+        assert_eq!(known, is_one, "{name} of {instance}, {worker:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use ipu_k8s::operator::{Cache, Operator, Wake};
 use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
-use super::world::{Operators, World, time};
+use super::world::{Operators, World, key, owner, time};
 
 /// Runs `future`, which waits for nobody but its turn.
 pub(super) fn finish<T>(future: impl Future<Output = T>) -> T {
@@ -373,9 +373,8 @@ fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
         let version = job["metadata"]["resourceVersion"].as_str().unwrap();
         version.parse().unwrap()
     };
-    let uid = job["metadata"]["uid"].as_str().unwrap();
     let cache = setting.world.state().ears[0].cache.clone();
-    assert!(cache.is_settled(uid, version(&job)));
+    assert!(cache.is_settled(&key(&job), version(&job)));
     let writes = setting.world.state().writes;
     assert_eq!(setting.pass("a"), job);
     assert_eq!(setting.world.state().writes, writes);
@@ -385,7 +384,7 @@ fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
         .state()
         .change_job("a", |job| job["spec"]["suspend"] = true.into());
     let job = setting.world.state().jobs["a"].clone();
-    assert!(!cache.is_settled(uid, version(&job)));
+    assert!(!cache.is_settled(&key(&job), version(&job)));
 }
 
 #[test]
@@ -415,7 +414,7 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
         state.pods.values().for_each(|pod| cache.list(pod));
         let _ = cache.end();
         let holds = state.holds.values();
-        cache.holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
+        cache.holds_only(holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance)));
     }
     setting.until("a", |_| phase("a-launcher").is_some());
     let end = json!({"exitCode": 0, "finishedAt": time(setting.world.state().now)});

@@ -8,13 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use ipu_core::JobKey;
 use ipu_k8s::operator::{Operator, PortError, Wake};
 use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
 use super::passes::finish;
 use super::random::Random;
-use super::world::{Operators, State, World, uid};
+use super::world::{Operators, State, World, key};
 
 type Pass = Pin<Box<dyn Future<Output = Result<Wake, PortError>>>>;
 
@@ -203,7 +204,7 @@ impl Life {
             // What the operators have heard and done so far counts from here on.
             passes.into_values().for_each(|pass| drop(finish(pass)));
             let mut state = self.world.state();
-            let all: Vec<String> = state.jobs.values().map(uid).collect();
+            let all: Vec<JobKey> = state.jobs.values().map(key).collect();
             state.ears[0].due.extend(all);
         }
         self.rest();
@@ -211,7 +212,7 @@ impl Life {
 
     /// Looks at whoever was told of, or said when, as the loop does, until nothing changes any more: nobody may be forgotten.
     fn rest(&mut self) {
-        let mut again: BTreeMap<String, u64> = BTreeMap::new();
+        let mut again: BTreeMap<JobKey, u64> = BTreeMap::new();
         let mut quiet = 0;
         for _ in 0..400 {
             let (before, now, mut due) = {
@@ -226,18 +227,18 @@ impl Life {
             );
             let jobs: Vec<Value> = self.world.state().jobs.values().cloned().collect();
             for job in jobs {
-                let uid = uid(&job);
-                if !due.contains(&uid) {
+                let key = key(&job);
+                if !due.contains(&key) {
                     continue;
                 }
                 let operator = Arc::clone(&self.operators[0]);
                 match finish(operator.reconcile(&job)) {
-                    Ok(Wake::WhenTold) => again.remove(&uid),
+                    Ok(Wake::WhenTold) => again.remove(&key),
                     Ok(Wake::After(pause)) => {
                         let pause = u64::try_from(pause.as_millis()).unwrap();
-                        again.insert(uid, now + pause)
+                        again.insert(key, now + pause)
                     }
-                    Err(_) => again.insert(uid, now),
+                    Err(_) => again.insert(key, now),
                 };
             }
             self.world.settle();

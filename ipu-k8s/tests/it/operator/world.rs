@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ipu_core::{PartitionId, Timestamp};
+use ipu_core::{JobKey, PartitionId, Timestamp};
 use ipu_k8s::crd::Time;
 use ipu_k8s::operator::Cache;
-use ipu_proxy_client::{PartitionDocument, PutPartition};
+use ipu_proxy_client::{OwnerDocument, PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
 use super::force::Unseen;
@@ -17,12 +17,12 @@ use super::random::Random;
 /// What a watch is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// The uid of a job, and its version.
-    Job(String, u64),
+    /// A job, and its version.
+    Job(JobKey, u64),
     Pod(Value),
     PodGone(Value),
     Hold(Box<PartitionDocument>),
-    HoldGone(String, u32),
+    HoldGone(JobKey, u32),
 }
 
 /// One operator's way of hearing: what it has not been told yet.
@@ -30,8 +30,8 @@ pub(crate) enum Told {
 pub(crate) struct Ear {
     pub(crate) cache: Arc<Cache>,
     pub(crate) waiting: VecDeque<Told>,
-    /// The uids of the jobs that are to be looked at because of what was told.
-    pub(crate) due: BTreeSet<String>,
+    /// The jobs that are to be looked at because of what was told.
+    pub(crate) due: BTreeSet<JobKey>,
 }
 
 impl Ear {
@@ -42,7 +42,7 @@ impl Ear {
             Told::Pod(pod) => self.cache.heard(&pod),
             Told::PodGone(pod) => self.cache.gone(&pod),
             Told::Hold(document) => {
-                let job = document.owner.as_ref().map(|owner| owner.uid.clone()).unwrap();
+                let job = owner(document.owner.as_ref().unwrap());
                 self.cache.holds(&job, document.instance);
                 self.cache.is_news(&job, &document).then_some(job)
             }
@@ -173,7 +173,7 @@ impl World {
             },
             "spec": spec,
         });
-        let told = Told::Job(uid(&job), version);
+        let told = Told::Job(key(&job), version);
         state.jobs.insert(name.to_owned(), job);
         state.everybody_hears(&told);
     }
@@ -227,12 +227,12 @@ impl World {
         state.pods.values().for_each(|pod| cache.list(pod));
         let _ = cache.end();
         let holds = state.holds.values();
-        cache.holds_only(holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance)));
-        let uids: BTreeSet<String> = state.jobs.values().map(uid).collect();
+        cache.holds_only(holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance)));
+        let due: BTreeSet<JobKey> = state.jobs.values().map(key).collect();
         state.ears[ear] = Ear {
             cache: Arc::clone(&cache),
             waiting: VecDeque::new(),
-            due: uids,
+            due,
         };
         cache
     }
@@ -265,8 +265,13 @@ impl World {
     }
 }
 
-pub(super) fn uid(job: &Value) -> String {
-    job["metadata"]["uid"].as_str().unwrap().to_owned()
+pub(super) fn key(job: &Value) -> JobKey {
+    let text = |name: &str| job["metadata"][name].as_str().unwrap();
+    JobKey::new(text("namespace"), text("name"), text("uid")).unwrap()
+}
+
+pub(super) fn owner(of: &OwnerDocument) -> JobKey {
+    JobKey::new(&*of.namespace, &*of.name, &*of.uid).unwrap()
 }
 
 pub(super) fn time(millis: u64) -> String {
@@ -282,7 +287,7 @@ impl State {
         };
         change(job);
         job["metadata"]["resourceVersion"] = version.to_string().into();
-        let told = Told::Job(uid(job), version);
+        let told = Told::Job(key(job), version);
         let gone = !job["metadata"]["deletionTimestamp"].is_null()
             && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         if gone {
@@ -332,7 +337,7 @@ impl State {
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
         self.unseen.reset(id.as_str());
-        let told = Told::HoldGone(hold.wanted.owner.uid, hold.wanted.instance);
+        let told = Told::HoldGone(owner(&hold.wanted.owner), hold.wanted.instance);
         self.everybody_hears(&told);
     }
 
@@ -347,11 +352,11 @@ impl State {
             self.pods.values().for_each(|pod| ear.cache.list(pod));
             ear.due.extend(ear.cache.end());
             let holds = self.holds.values();
-            let holds = holds.map(|hold| (hold.wanted.owner.uid.clone(), hold.wanted.instance));
+            let holds = holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance));
             ear.due.extend(holds.clone().map(|(job, _)| job));
             ear.cache.holds_only(holds);
             // All jobs are listed, too.
-            ear.due.extend(self.jobs.values().map(uid));
+            ear.due.extend(self.jobs.values().map(key));
             return;
         }
         if let Some(told) = ear.waiting.pop_front() {
@@ -528,10 +533,11 @@ impl State {
             .values()
             .map(|job| job["metadata"]["uid"].clone())
             .collect();
+        let owner = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"].clone();
         let orphans = self
             .pods
             .iter()
-            .filter(|(_, pod)| !alive.contains(&pod["metadata"]["ownerReferences"][0]["uid"]));
+            .filter(|(_, pod)| !owner(pod).is_null() && !alive.contains(&owner(pod)));
         let orphans: Vec<String> = orphans.map(|(name, _)| name.clone()).collect();
         assert!(
             orphans.is_empty() || self.operators == Operators::Two,
