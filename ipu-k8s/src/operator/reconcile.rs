@@ -313,6 +313,7 @@ impl Operator {
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let mut after = before.clone();
         after.last_message = format!("the job cannot be run: {}", told.join("; "));
+        after.observed_generation = object["metadata"]["generation"].as_i64();
         after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
         let event = JobEvent {
             severity: Severity::Warning,

@@ -159,6 +159,12 @@ fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
     let job = setting.until("a", |job| message(job).contains("cannot be run"));
     assert!(message(&job).contains("power of two"), "{job}");
     assert_eq!(setting.world.state().events, ["InvalidJob"]);
+    let answered = |job: &Value| job["status"]["observedGeneration"] == job["metadata"]["generation"];
+    assert!(answered(&job), "{job}");
+    // Whoever waits for an answer to a change gets one also if the words are the same.
+    change(&setting, |spec| spec["priority"] = 1.into());
+    setting.world.state().now += 20_000;
+    assert!(answered(&setting.pass("a")));
 }
 
 #[test]
