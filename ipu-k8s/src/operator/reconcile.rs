@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{JobKey, JobPhase, Limits, Plan, Timestamp, Violation, check_plan, plan};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::apply::Step;
@@ -159,18 +160,18 @@ impl Operator {
     }
 
     async fn work(&self, key: &JobKey, mut object: Value) -> Result<Wake, PortError> {
-        // Whoever knows nothing of what a job has done must not begin it anew. It can be deleted, though.
-        if let Some(why) = unreadable(&object).filter(|_| object["metadata"]["deletionTimestamp"].is_null()) {
-            return self.leave_alone(&object, &why).await;
-        }
+        let mut status = match read_status(&object) {
+            Ok(status) => status,
+            Err(why) => return self.leave_alone(&object, &why).await,
+        };
         let generation = object["metadata"]["generation"].clone();
         let (job, faults) = IpuJob::from_value(object.clone());
         let spec = match job.to_raw().parse(&self.limits) {
             Ok(parsed) if faults.is_empty() => parsed.spec,
-            Ok(_) => return self.refuse(key, &object, &faults).await,
+            Ok(_) => return self.refuse(key, &object, status, &faults).await,
             Err(mut violations) => {
                 violations.extend(faults);
-                return self.refuse(key, &object, &violations).await;
+                return self.refuse(key, &object, status, &violations).await;
             }
         };
         let blueprint = Blueprint {
@@ -182,10 +183,9 @@ impl Operator {
         let mut partitions = BTreeMap::new();
         loop {
             looks += 1;
-            let status: IpuJobStatus = read_status(&object);
             let mut seen = match self.look(&blueprint, &object, &status, partitions).await {
                 Ok(seen) => seen,
-                Err(error) => return self.excuse(key, &object, error).await,
+                Err(error) => return self.excuse(key, &object, status, error).await,
             };
             let observation = seen.observation(&spec, status.remembered());
             let plan = plan(&spec, &observation);
@@ -247,13 +247,22 @@ impl Operator {
                 return Ok(wake(&plan, moved || verdict).or_earlier(latest));
             }
             partitions = seen.partitions;
+            status = match read_status(&object) {
+                Ok(status) => status,
+                Err(why) => return self.leave_alone(&object, &why).await,
+            };
         }
     }
 
     /// Tells in the status why a job could not be looked at, if something is to be done for it.
-    async fn excuse(&self, key: &JobKey, object: &Value, error: PortError) -> Result<Wake, PortError> {
+    async fn excuse(
+        &self,
+        key: &JobKey,
+        object: &Value,
+        before: IpuJobStatus,
+        error: PortError,
+    ) -> Result<Wake, PortError> {
         let trouble = Trouble::of(object, error)?;
-        let before = read_status(object);
         let changed = object["metadata"]["generation"].as_i64() != before.observed_generation;
         let waits_for = if !object["metadata"]["deletionTimestamp"].is_null() {
             Some("the job is being deleted;")
@@ -304,9 +313,9 @@ impl Operator {
         &self,
         key: &JobKey,
         object: &Value,
+        before: IpuJobStatus,
         violations: &[Violation],
     ) -> Result<Wake, PortError> {
-        let before = read_status(object);
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return self.give_up(key, object, &before).await;
         }
@@ -371,9 +380,15 @@ pub(super) fn key_of(object: &Value) -> Option<JobKey> {
     JobKey::new(text("namespace")?, text("name")?, text("uid")?).ok()
 }
 
-/// The status of an object; an empty one if it has none, or one that cannot be read.
-pub(super) fn read_status(object: &Value) -> IpuJobStatus {
-    let mut status: IpuJobStatus = serde_json::from_value(object["status"].clone()).unwrap_or_default();
+/// The status of an object; an empty one if it has none. Whoever knows nothing of what a job has done must not begin it anew: so it is
+/// an error if it cannot be read, unless the job is being deleted.
+fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
+    let stored = object.get("status").filter(|status| !status.is_null());
+    let mut status = match stored.map_or_else(|| Ok(IpuJobStatus::default()), IpuJobStatus::deserialize) {
+        Ok(status) => status,
+        Err(_) if !object["metadata"]["deletionTimestamp"].is_null() => IpuJobStatus::default(),
+        Err(error) => return Err(error.to_string()),
+    };
     if status.phase.is_none() {
         // As the operator of version 1.2.0 left it: what has ended is not run again.
         status.phase = match status.launcher_status.as_deref() {
@@ -382,14 +397,7 @@ pub(super) fn read_status(object: &Value) -> IpuJobStatus {
             _ => None,
         };
     }
-    status
-}
-
-/// Why the status of an object cannot be read; none if it can, or there is none.
-fn unreadable(object: &Value) -> Option<String> {
-    let status = object.get("status").filter(|status| !status.is_null())?;
-    let read: Result<IpuJobStatus, _> = serde_json::from_value(status.clone());
-    read.err().map(|error| error.to_string())
+    Ok(status)
 }
 
 fn wake(plan: &Plan, at_once: bool) -> Wake {
