@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::progress::{Progress, Working};
 use crate::settings::Config;
 
-/// What `/readyz` waits for.
+/// What `/readyz` waits for, of every place where jobs are worked on.
 const KNOWN: &str = "IPUJobs and their Kubernetes Pods";
 
 /// Works on jobs as long as this operator is the leader: the future is dropped when it no longer is, or is to stop, and called
@@ -41,6 +41,11 @@ pub async fn run_controller(
         config.watch_namespaces.iter().cloned().map(Some).collect()
     };
     info!(proxy = %config.proxy_url, "works on IPUJobs");
+    let place = |namespace: &Option<String>| {
+        let place = namespace.as_deref().map(|name| format!(" in {name}"));
+        place.unwrap_or_default()
+    };
+    let _leads = Leads::begin(metrics.clone(), progress.clone(), namespaces.iter().map(place));
     let mut loops = Vec::new();
     for namespace in namespaces {
         let api = KubeApi::new(kube.clone(), &instance).map_err(|error| failed(&error))?;
@@ -54,20 +59,12 @@ pub async fn run_controller(
             Arc::new(now),
         );
         let mut options = RunOptions::default();
-        let place = namespace.as_deref().map(|name| format!(" in {name}"));
+        options.observer = Arc::new(Watcher::new(&metrics, &progress, place(&namespace)));
         options.namespace = namespace;
-        options.observer = Arc::new(Watcher {
-            metrics: metrics.clone(),
-            progress: progress.clone(),
-            working: std::sync::Mutex::default(),
-            waiting: AtomicUsize::default(),
-            place: place.unwrap_or_default(),
-        });
         // It is stopped by being dropped.
         let never = std::future::pending();
         loops.push(run(client, operator, cache, proxy.clone(), options, never));
     }
-    let _leads = Leads::begin(metrics, progress);
     join_all(loops).await;
     Ok(())
 }
@@ -76,19 +73,32 @@ pub async fn run_controller(
 struct Leads {
     metrics: Metrics,
     progress: Progress,
+    /// What it waits for.
+    known: Vec<String>,
 }
 
 impl Leads {
-    fn begin(metrics: Metrics, progress: Progress) -> Self {
-        progress.await_ready(KNOWN);
-        Self { metrics, progress }
+    /// Jobs of these places are worked on.
+    fn begin(metrics: Metrics, progress: Progress, places: impl Iterator<Item = String>) -> Self {
+        let known: Vec<String> = places.map(|place| known(&place)).collect();
+        known.iter().for_each(|known| progress.await_ready(known));
+        Self {
+            metrics,
+            progress,
+            known,
+        }
     }
+}
+
+/// What is waited for in a place.
+fn known(place: &str) -> String {
+    format!("{KNOWN}{place}")
 }
 
 impl Drop for Leads {
     fn drop(&mut self) {
         self.metrics.jobs().forget();
-        self.progress.ready(KNOWN);
+        self.known.iter().for_each(|known| self.progress.ready(known));
         self.progress.watches_nothing();
     }
 }
@@ -138,6 +148,16 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn new(metrics: &Metrics, progress: &Progress, place: String) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            progress: progress.clone(),
+            working: std::sync::Mutex::default(),
+            waiting: AtomicUsize::default(),
+            place,
+        }
+    }
+
     /// What probes call a watch.
     fn watch(&self, objects: &str) -> String {
         format!("the watch of {objects}{}", self.place)
@@ -152,7 +172,7 @@ impl Watcher {
 
 impl Observer for Watcher {
     fn ready(&self) {
-        self.progress.ready(KNOWN);
+        self.progress.ready(&known(&self.place));
     }
 
     fn began(&self, job: &str) {
@@ -207,9 +227,23 @@ mod tests {
     #[test]
     fn whoever_lost_the_lead_before_everything_was_known_waits_for_nothing() {
         let progress = Progress::default();
-        let leads = Leads::begin(Metrics::default(), progress.clone());
+        let everywhere = std::iter::once(String::new());
+        let leads = Leads::begin(Metrics::default(), progress.clone(), everywhere);
         assert!(progress.waits_for().contains(KNOWN));
         drop(leads);
+        assert!(progress.waits_for().is_empty());
+    }
+
+    #[test]
+    fn whoever_works_in_several_namespaces_is_ready_when_all_of_them_are_known() {
+        let (metrics, progress) = (Metrics::default(), Progress::default());
+        let places = [" in one", " in two"].map(str::to_owned);
+        let _leads = Leads::begin(metrics.clone(), progress.clone(), places.iter().cloned());
+        let [one, two] = places.map(|place| Watcher::new(&metrics, &progress, place));
+        one.ready();
+        let waits_for = progress.waits_for().into_iter().collect::<Vec<_>>();
+        assert_eq!(waits_for, ["IPUJobs and their Kubernetes Pods in two"]);
+        two.ready();
         assert!(progress.waits_for().is_empty());
     }
 

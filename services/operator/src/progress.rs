@@ -46,7 +46,7 @@ struct State {
     loops: BTreeMap<&'static str, Instant>,
     /// Watches that cannot be had: since when, and when that was last tried.
     failing: BTreeMap<String, (Instant, Instant)>,
-    waits_for: BTreeSet<&'static str>,
+    waits_for: BTreeSet<String>,
 }
 
 impl Default for Progress {
@@ -115,18 +115,18 @@ impl Progress {
     }
 
     /// The operator is not ready before `what` is.
-    pub fn await_ready(&self, what: &'static str) {
-        self.state().waits_for.insert(what);
+    pub fn await_ready(&self, what: impl Into<String>) {
+        self.state().waits_for.insert(what.into());
     }
 
     /// `what` is there.
-    pub fn ready(&self, what: &'static str) {
+    pub fn ready(&self, what: &str) {
         self.state().waits_for.remove(what);
     }
 
     /// What is not there yet.
     #[must_use]
-    pub fn waits_for(&self) -> BTreeSet<&'static str> {
+    pub fn waits_for(&self) -> BTreeSet<String> {
         self.state().waits_for.clone()
     }
 
