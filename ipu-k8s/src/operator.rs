@@ -21,7 +21,9 @@ mod pods;
 mod port;
 mod reconcile;
 mod record;
+mod report;
 mod run;
+mod tell;
 mod trouble;
 mod turns;
 
