@@ -86,7 +86,7 @@ pub use ledger::space::Space;
 pub use ledger::stats::{Stats, Tally};
 pub use ledger::usage::{HoldEnd, UsageRecord};
 pub use ledger::what_if::WhatIf;
-pub use observation::{GoneWorker, InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+pub use observation::{Gone, InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
 pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState, SpecError};
 pub use placement::{
     BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementPolicy, PlacementRequest, place,

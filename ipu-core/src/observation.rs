@@ -82,11 +82,11 @@ pub struct InstanceFacts {
     /// Its workers that exist, in order of their index.
     #[serde(default)]
     pub workers: Vec<ProcessFacts>,
-    /// Workers that are not there and may have been, in any order: whoever observes knew them, told none of them to stop, and does not
-    /// know how they ended; or cannot know whether they were there before he looked, because the partition was ready for them by
-    /// then. One that is gone after all workers of its attempt ran need not be here: the record tells.
+    /// Processes that are not there and may have been, in any order: whoever observes knew them, told none of them to stop, and does not
+    /// know how they ended; or cannot know whether they were there before he looked, because what they need was ready by
+    /// then. A worker that is gone after all workers of its attempt ran, and a launcher that ran, need not be here: the record tells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gone: Vec<GoneWorker>,
+    pub gone: Vec<Gone>,
 }
 
 impl InstanceFacts {
@@ -103,13 +103,14 @@ impl InstanceFacts {
     }
 }
 
-/// A worker that is not there and may have been: somebody took it away, by force perhaps. It may have run, and it may run still where
+/// A process that is not there and may have been: somebody took it away, by force perhaps. It may have run, and it may run still where
 /// nobody can look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GoneWorker {
-    /// Its number within its instance, from 0.
-    pub index: u32,
+pub struct Gone {
+    /// Which worker of its instance, from 0; none if it is the launcher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
     /// The attempt that it was started for.
     pub attempt: u32,
 }

@@ -53,7 +53,7 @@ impl<'a> Pass<'a> {
                 return Finding::GiveBack(partition_error(instance));
             }
             reset::Verdict::BeginAnew => {
-                return Finding::Anew(self.worker_gone(instance));
+                return Finding::Anew(self.torn(instance));
             }
             reset::Verdict::Ask | reset::Verdict::Reset | reset::Verdict::Use | reset::Verdict::Wait => {}
         }
@@ -159,16 +159,16 @@ impl<'a> Pass<'a> {
             .min_by_key(|late| late.since)
     }
 
-    fn worker_gone(&self, instance: &Instance<'a>) -> Reason {
-        let (index, worker) = (instance.index, self.gone_worker(instance).unwrap_or_default());
-        Reason::new(
-            "WorkerGone",
-            format!(
-                "worker {worker} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"
-            ),
-        )
+    fn torn(&self, instance: &Instance<'a>) -> Reason {
+        let (index, who) = (instance.index, self.gone(instance).unwrap_or(worker(0)));
+        let message = format!(
+            "{who} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"
+        );
+        match who {
+            Culprit::Worker { worker } => Reason::new("WorkerGone", message).with("worker", worker),
+            Culprit::Launcher | Culprit::Partition => Reason::new("LauncherGone", message),
+        }
         .with("instance", index)
-        .with("worker", worker)
     }
 
     fn unschedulable(&self, instance: &Instance<'a>, late: &Late<'a>) -> Reason {

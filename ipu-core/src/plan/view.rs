@@ -7,8 +7,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::job::{JobSpec, Shape};
-use crate::observation::{GoneWorker, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{Effect, InstanceStatus, JobStatus};
+use crate::observation::{Gone, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::{Culprit, Effect, InstanceStatus, JobStatus};
 use crate::reason::Reason;
 use crate::rules::finalize::Processes;
 use crate::rules::orphan;
@@ -44,7 +44,7 @@ pub(super) struct Instance<'a> {
     pub(super) partition: &'a PartitionFacts,
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
-    gone: Vec<GoneWorker>,
+    gone: Vec<Gone>,
     pub(super) memory: InstanceStatus,
     /// The newest attempt that a partition was made or asked for.
     newest: Option<u32>,
@@ -204,15 +204,19 @@ impl<'a> Pass<'a> {
                 .any(|worker| worker.index == number && matches!(worker.phase, ProcessPhase::Running { .. }))
     }
 
-    /// The first worker that is gone, is not done, and ran or may have run.
-    pub(super) fn gone_worker(&self, instance: &Instance<'a>) -> Option<u32> {
+    /// The first process of the attempt that is gone, is not done, and ran or may have run.
+    pub(super) fn gone(&self, instance: &Instance<'a>) -> Option<Culprit> {
         let all = 0..self.job.workers_per_instance();
-        let told = instance.gone.iter().filter(|gone| {
-            gone.attempt == instance.memory.attempt
-                && all.contains(&gone.index)
-                && !instance.memory.done.contains(&gone.index)
+        let own = instance
+            .gone
+            .iter()
+            .filter(|gone| gone.attempt == instance.memory.attempt);
+        let told = own.filter_map(|gone| match gone.worker {
+            None => self.has_launcher().then_some(Culprit::Launcher),
+            Some(worker) => (all.contains(&worker) && !instance.memory.done.contains(&worker))
+                .then_some(Culprit::Worker { worker }),
         });
-        let told = told.map(|gone| gone.index).min();
+        let told = told.min();
         if told.is_some() || instance.memory.running_since.is_none() {
             return told;
         }
@@ -220,12 +224,14 @@ impl<'a> Pass<'a> {
             instance.memory.done.contains(number)
                 || self.own_workers(instance).any(|worker| worker.index == *number)
         };
-        all.clone().find(|number| !there(number))
+        all.clone()
+            .find(|number| !there(number))
+            .map(|worker| Culprit::Worker { worker })
     }
 
     /// Whether the attempt has begun to use its partition.
     pub(super) fn usage(&self, instance: &Instance<'a>) -> Usage {
-        if self.gone_worker(instance).is_some() {
+        if self.gone(instance).is_some() {
             return Usage::Torn;
         }
         let begun = self.own_workers(instance).next().is_some()

@@ -1,6 +1,6 @@
 //! Effects, one by one: each carries every choice, so that nothing is decided here.
 
-use ipu_core::{Effect, GoneWorker, JobKey, PartitionId, PartitionSpec};
+use ipu_core::{Effect, Gone, JobKey, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
@@ -81,11 +81,11 @@ impl Operator {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint, *attempt).await?;
                 let pod = blueprint.worker(*instance, *worker, *attempt, &place);
-                let worker = GoneWorker {
-                    index: *worker,
+                let who = Gone {
+                    worker: Some(*worker),
                     attempt: *attempt,
                 };
-                self.start(blueprint, &pod, Some((*instance, worker))).await
+                self.start(blueprint, &pod, (*instance, who)).await
             }
             Effect::StartLauncher {
                 instance,
@@ -95,7 +95,11 @@ impl Operator {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint, *attempt).await?;
                 let pod = blueprint.launcher(*instance, *attempt, &place);
-                self.start(blueprint, &pod, None).await
+                let who = Gone {
+                    worker: None,
+                    attempt: *attempt,
+                };
+                self.start(blueprint, &pod, (*instance, who)).await
             }
             Effect::StopWorker {
                 instance,
@@ -173,12 +177,12 @@ impl Operator {
         Ok(())
     }
 
-    /// Creates a Kubernetes Pod: of this worker, with its instance, or of a launcher.
+    /// Creates a Kubernetes Pod: of this process, with its instance.
     async fn start(
         &self,
         blueprint: &Blueprint<'_>,
         pod: &Value,
-        worker: Option<(u32, GoneWorker)>,
+        who: (u32, Gone),
     ) -> Result<Step, PortError> {
         let lists = self.cache.lists();
         match self.api.create_pod(pod).await {
@@ -216,7 +220,7 @@ impl Operator {
             // It may be there all the same.
             Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unsure(blueprint.spec.key(), name, worker);
+                self.cache.unsure(blueprint.spec.key(), name, who);
                 Err(error)
             }
             Err(error) => Err(error),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{ControllerName, GoneWorker, JobKey, JobStatus, Timestamp};
+use ipu_core::{ControllerName, Gone, JobKey, JobStatus, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
@@ -47,8 +47,8 @@ struct Known {
     on_its_way: HashMap<JobKey, Timestamp>,
     /// What was applied last of the objects that a job shares, by the job.
     applied: HashMap<JobKey, u64>,
-    /// The workers that others took away, with their instances, by their job.
-    taken: HashMap<JobKey, BTreeSet<(u32, GoneWorker)>>,
+    /// The processes that others took away, with their instances, by their job.
+    taken: HashMap<JobKey, BTreeSet<(u32, Gone)>>,
     /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
     /// seen here, or it was looked for.
     witnessed: HashMap<JobKey, BTreeMap<u32, u32>>,
@@ -60,8 +60,8 @@ struct Known {
 #[derive(Debug)]
 struct Doubt {
     number: u64,
-    /// The worker that it would be, with its instance, if its creation was not answered.
-    created: Option<(u32, GoneWorker)>,
+    /// The process that it would be, with its instance, if its creation was not answered.
+    created: Option<(u32, Gone)>,
 }
 
 /// What tells one active partition of an instance from another.
@@ -254,7 +254,7 @@ impl Cache {
         }
     }
 
-    /// The workers of the job's first `instances` instances that others took away, with their instances, since the attempts that
+    /// The processes of the job's first `instances` instances that others took away, with their instances, since the attempts that
     /// `status` records began. Those of other instances are remembered until their partitions are `given_back`: somebody may
     /// want them again before that.
     pub(super) fn taken(
@@ -263,15 +263,15 @@ impl Cache {
         instances: u32,
         status: &JobStatus,
         given_back: &BTreeSet<u32>,
-    ) -> Vec<(u32, GoneWorker)> {
+    ) -> Vec<(u32, Gone)> {
         let mut known = self.lock();
         let Some(taken) = known.taken.get_mut(job) else {
             return Vec::new();
         };
-        taken.retain(|(instance, worker)| {
+        taken.retain(|(instance, gone)| {
             let memory = status.instances.iter().find(|memory| memory.index == *instance);
             let wanted = *instance < instances || !given_back.contains(instance);
-            wanted && memory.is_none_or(|memory| memory.attempt <= worker.attempt)
+            wanted && memory.is_none_or(|memory| memory.attempt <= gone.attempt)
         });
         let wanted = taken.iter().filter(|(instance, _)| *instance < instances);
         wanted.copied().collect()
@@ -286,14 +286,14 @@ impl Cache {
         }
     }
 
-    /// There was no answer to the creation of the Kubernetes Pod of this name, which is this worker of its instance, unless it is a
-    /// launcher: before anybody believes that there is none, the API server is asked.
-    pub fn unsure(&self, job: &JobKey, name: &str, worker: Option<(u32, GoneWorker)>) {
+    /// There was no answer to the creation of the Kubernetes Pod of this name, which is this process of its instance: before anybody
+    /// believes that there is none, the API server is asked.
+    pub fn unsure(&self, job: &JobKey, name: &str, who: (u32, Gone)) {
         let mut known = self.lock();
         known.doubts += 1;
         let doubt = Doubt {
             number: known.doubts,
-            created: worker,
+            created: Some(who),
         };
         let names = known.unsure.entry(job.clone()).or_default();
         names.insert(name.to_owned(), doubt);
@@ -308,7 +308,7 @@ impl Cache {
     }
 
     /// It was asked about these since the doubts of these numbers, and some are `there`. What was doubted again meanwhile is still to be
-    /// asked about. A worker that may have been created and is not there may have been taken away.
+    /// asked about. What may have been created and is not there may have been taken away.
     pub fn asked(&self, job: &JobKey, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
         let mut known = self.lock();
         let known = &mut *known;
@@ -331,11 +331,11 @@ impl Cache {
         }
     }
 
-    /// A worker of this instance may have been there, and is not.
-    pub(super) fn take(&self, job: &JobKey, instance: u32, worker: GoneWorker) {
+    /// A process of this instance may have been there, and is not.
+    pub(super) fn take(&self, job: &JobKey, instance: u32, gone: Gone) {
         let mut known = self.lock();
         let taken = known.taken.entry(job.clone()).or_default();
-        taken.insert((instance, worker));
+        taken.insert((instance, gone));
     }
 
     /// Whether it is known of this attempt of an instance what of it was started.
@@ -542,11 +542,11 @@ impl Cache {
     }
 }
 
-/// Remembers the worker that is taken away with `pod`, if there is one.
-fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, GoneWorker)>>, pod: &KubePod) {
-    if let Some(worker) = pod.taken() {
+/// Remembers the process that is taken away with `pod`, if there is one.
+fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, Gone)>>, pod: &KubePod) {
+    if let Some(gone) = pod.taken() {
         let all = taken.entry(pod.job.clone()).or_default();
-        all.insert((pod.instance, worker));
+        all.insert((pod.instance, gone));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{GoneWorker, JobSpec, JobStatus};
+use ipu_core::{Gone, InstanceStatus, JobSpec, JobStatus, Shape};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
@@ -13,6 +13,23 @@ use super::port::PortError;
 use super::reconcile::Operator;
 use crate::crd::IpuJobStatus;
 use crate::resources::Blueprint;
+
+/// The processes of an instance that its record does not tell of, which are not among `pods`, and which may have been started: workers,
+/// or a launcher, which is none, once they all run.
+fn missing(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
+    let own = pods
+        .iter()
+        .filter(|pod| (pod.instance, pod.attempt) == (memory.index, memory.attempt));
+    let there: BTreeSet<Option<u32>> = own.clone().map(|pod| pod.worker).collect();
+    let running = own.filter(|pod| pod.worker.is_some() && pod.runs()).count();
+    let all_run = memory.running_since.is_some()
+        || u32::try_from(running).is_ok_and(|running| running == spec.workers_per_instance());
+    let has_launcher = !matches!(spec.shape(), Shape::Workers);
+    let launcher = (has_launcher && all_run && memory.launched.is_none()).then_some(None);
+    let workers = (0..spec.workers_per_instance()).filter(|_| memory.running_since.is_none());
+    let all = workers.map(Some).chain(launcher);
+    all.filter(|who| !there.contains(who)).collect()
+}
 
 /// How often one look asks again about what is in doubt.
 const ASKS: u32 = 3;
@@ -117,9 +134,9 @@ impl Operator {
         Ok(())
     }
 
-    /// Finds the workers that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
-    /// workers are not all there, and did not see to it himself, cannot know whether another operator had started them, and
-    /// somebody took them away before their job said so.
+    /// Finds the processes that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
+    /// workers are not all there, or whose workers run and whose launcher is not there, and did not see to it himself, cannot know
+    /// whether another operator had started them, and somebody took them away before their job said so.
     async fn suspect(&self, spec: &JobSpec, status: &JobStatus, seen: &mut Seen) -> Result<(), PortError> {
         let key = spec.key();
         for index in 0..spec.instances() {
@@ -137,10 +154,10 @@ impl Operator {
                 None | Some((HoldState::Waiting | HoldState::Intent | HoldState::Gone, _)) => {}
                 Some((_, made_for)) if made_for < attempt => {}
                 Some((HoldState::Active | HoldState::Orphaned, _)) => {
-                    let told = memory
-                        .is_some_and(|memory| memory.running_since.is_some() || memory.outcome.is_some());
-                    if !told && seen.deleted == Deleted::No {
-                        self.suspect_instance(spec, index, attempt, seen).await?;
+                    let nothing = InstanceStatus::new(index);
+                    let memory = memory.unwrap_or(&nothing);
+                    if memory.outcome.is_none() && seen.deleted == Deleted::No {
+                        self.suspect_instance(spec, memory, seen).await?;
                     }
                 }
                 Some(_) => continue,
@@ -153,24 +170,19 @@ impl Operator {
     async fn suspect_instance(
         &self,
         spec: &JobSpec,
-        instance: u32,
-        attempt: u32,
+        memory: &InstanceStatus,
         seen: &mut Seen,
     ) -> Result<(), PortError> {
-        let missing = |pods: &[KubePod]| -> Vec<u32> {
-            let mine = pods
-                .iter()
-                .filter(|pod| (pod.instance, pod.attempt) == (instance, attempt));
-            let there: BTreeSet<u32> = mine.filter_map(|pod| pod.worker).collect();
-            let all = 0..spec.workers_per_instance();
-            all.filter(|worker| !there.contains(worker)).collect()
+        let instance = memory.index;
+        let name = |who: Option<u32>| match who {
+            Some(worker) => spec.worker_name(instance, worker),
+            None => spec.launcher_name(instance),
         };
-        let names = missing(&seen.pods).into_iter();
-        let names = names.map(|worker| spec.worker_name(instance, worker)).collect();
+        let names = missing(spec, memory, &seen.pods).into_iter().map(name).collect();
         self.ask(spec, names, seen).await?;
-        for index in missing(&seen.pods) {
-            let worker = GoneWorker { index, attempt };
-            self.cache.take(spec.key(), instance, worker);
+        for worker in missing(spec, memory, &seen.pods) {
+            let attempt = memory.attempt;
+            self.cache.take(spec.key(), instance, Gone { worker, attempt });
         }
         Ok(())
     }

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    GoneWorker, InstanceFacts, JobSpec, JobStatus, Observation, PartitionFacts, ProcessPhase, Reason,
-    Timestamp,
+    Gone, InstanceFacts, JobSpec, JobStatus, Observation, PartitionFacts, ProcessPhase, Reason, Timestamp,
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
@@ -15,8 +14,8 @@ use super::pods::{KubePod, tail};
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) pods: Vec<KubePod>,
-    /// The workers that others took away, with their instances.
-    pub(super) taken: Vec<(u32, GoneWorker)>,
+    /// The processes that others took away, with their instances.
+    pub(super) taken: Vec<(u32, Gone)>,
     /// The partitions that the ledger has, by instance.
     pub(super) partitions: BTreeMap<u32, PartitionDocument>,
     pub(super) submitted: Timestamp,
@@ -82,11 +81,11 @@ impl Seen {
                 .or_insert_with(|| InstanceFacts::nothing(*index));
             facts.partition = self.partition(spec, document);
         }
-        for (index, worker) in &self.taken {
+        for (index, gone) in &self.taken {
             let facts = facts
                 .entry(*index)
                 .or_insert_with(|| InstanceFacts::nothing(*index));
-            facts.gone.push(*worker);
+            facts.gone.push(*gone);
         }
         let mut doubled: Vec<InstanceFacts> = Vec::new();
         for pod in &self.pods {

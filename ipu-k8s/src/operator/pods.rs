@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Exit, GoneWorker, JobKey, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::{Exit, Gone, JobKey, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
 use crate::crd::Time;
@@ -148,13 +148,11 @@ impl KubePod {
         node.map_or_else(String::new, |node| format!(" on node {node}"))
     }
 
-    /// The worker that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
-    pub(super) fn taken(&self) -> Option<GoneWorker> {
-        let index = self
-            .worker
-            .filter(|_| self.owned && !self.told && self.end().is_none())?;
-        Some(GoneWorker {
-            index,
+    /// The process that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
+    pub(super) fn taken(&self) -> Option<Gone> {
+        let taken = self.owned && !self.told && self.end().is_none();
+        taken.then_some(Gone {
+            worker: self.worker,
             attempt: self.attempt,
         })
     }
@@ -186,21 +184,24 @@ impl KubePod {
     /// The process that it is, seen at `now`.
     #[must_use]
     pub fn facts(&self, now: Timestamp) -> ProcessFacts {
+        let starting = |since| ProcessPhase::Starting {
+            since,
+            cause: self.held_up.clone().unwrap_or_default(),
+        };
         ProcessFacts {
             index: self.worker.unwrap_or(0),
             attempt: self.attempt,
             phase: match &self.state {
-                State::Starting(since) => ProcessPhase::Starting {
-                    since: *since,
-                    cause: String::new(),
-                },
-                State::Pulling => ProcessPhase::Starting {
-                    since: now,
-                    cause: String::new(),
-                },
+                State::Starting(since) => starting(*since),
+                State::Pulling => starting(now),
                 State::Known(phase) => phase.clone(),
             },
         }
+    }
+
+    /// Whether it runs and is ready.
+    pub(super) const fn runs(&self) -> bool {
+        matches!(self.state, State::Known(ProcessPhase::Running { .. }))
     }
 
     /// How it ended; none if it has not.

@@ -21,7 +21,11 @@ pub(super) fn event(
         at,
     };
     // Told once: in the pass that closes the attempt.
-    if let Some(gone) = plan.reasons.iter().find(|reason| reason.code == "WorkerGone") {
+    if let Some(gone) = plan
+        .reasons
+        .iter()
+        .find(|reason| ["WorkerGone", "LauncherGone"].contains(&&*reason.code))
+    {
         return Some(warning(gone));
     }
     // And so is what becomes of one instance while the job goes on: it has failed for good, or gave its partition back.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Effect, Exit, GoneWorker, InstanceFacts, JobSpec, Observation, PartitionFacts, Plan,
+    ControllerName, Effect, Exit, Gone, InstanceFacts, JobSpec, Observation, PartitionFacts, Plan,
     ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
@@ -164,18 +164,16 @@ impl JobWorld {
         }
     }
 
-    /// Others take a process away. That a worker had not ended is known of it from now on.
+    /// Others take a process away. That it had not ended is known of it from now on.
     pub fn take(&mut self, instance: u32, who: Who) {
-        let worker = self
+        let process = self
             .process(instance, who)
-            .filter(|worker| worker.phase.is_alive());
-        let gone = worker.map(|worker| GoneWorker {
-            index: worker.index,
-            attempt: worker.attempt,
+            .filter(|process| process.phase.is_alive());
+        let gone = process.map(|process| Gone {
+            worker: (who != Who::Launcher).then_some(process.index),
+            attempt: process.attempt,
         });
-        if who != Who::Launcher {
-            self.instance(instance).gone.extend(gone);
-        }
+        self.instance(instance).gone.extend(gone);
         self.forget(instance, who);
     }
 

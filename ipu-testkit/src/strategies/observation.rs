@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Culprit, Exit, FirstFailure, GoneWorker, InstanceFacts, InstanceStatus, JobPhase,
-    JobStatus, Observation, Outcome, PartitionFacts, ProcessFacts, ProcessPhase, Reason, Timestamp,
+    ControllerName, Culprit, Exit, FirstFailure, Gone, InstanceFacts, InstanceStatus, JobPhase, JobStatus,
+    Observation, Outcome, PartitionFacts, ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -137,7 +137,7 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
         partition_facts(),
         option::of(process_facts()),
         vec(process_facts(), 0..4),
-        prop_oneof![3 => Just(vec![]), 1 => vec(gone_worker(), 1..3)],
+        prop_oneof![3 => Just(vec![]), 1 => vec(gone(), 1..3)],
     )
         .prop_map(|(index, partition, launcher, workers, gone)| InstanceFacts {
             index,
@@ -149,8 +149,8 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
 }
 
 /// One of four workers that was taken away.
-fn gone_worker() -> impl Strategy<Value = GoneWorker> {
-    (0_u32..4, attempts()).prop_map(|(index, attempt)| GoneWorker { index, attempt })
+fn gone() -> impl Strategy<Value = Gone> {
+    (option::of(0_u32..4), attempts()).prop_map(|(worker, attempt)| Gone { worker, attempt })
 }
 
 /// What is known of a partition: any state, mostly active.

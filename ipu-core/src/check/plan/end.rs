@@ -214,16 +214,16 @@ impl<'a> Facts<'a> {
         workers.len() == usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX)
     }
 
-    /// Whether there is a worker of which no success is known, and that others are known to have taken away, or of which nothing
-    /// is there although all ran.
+    /// Whether there is a launcher or a worker of which no success is known, and that others are known to have taken away, or a worker
+    /// of which nothing is there although all ran.
     fn is_torn(&self, instance: u32) -> bool {
         let (attempt, done) = (self.attempt(instance), self.done(instance));
         let taken = self.seen.instances.iter().filter(|facts| facts.index == instance);
         let mut taken = taken.flat_map(|facts| &facts.gone);
         if taken.any(|gone| {
-            gone.attempt == attempt
-                && self.is_of_the_job(Who::Worker(gone.index))
-                && !done.contains(&gone.index)
+            let who = gone.worker.map_or(Who::Launcher, Who::Worker);
+            let done = gone.worker.is_some_and(|worker| done.contains(&worker));
+            gone.attempt == attempt && self.is_of_the_job(who) && !done
         }) {
             return true;
         }

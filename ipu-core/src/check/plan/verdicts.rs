@@ -88,8 +88,8 @@ fn check_one(
         End::NothingRuns if outcome.is_some() => return wrong("nothing could run on its partition"),
         End::NothingRuns if !closed => return missing("nothing can run on its partition"),
         End::NothingRuns => {}
-        End::Torn if outcome.is_some() => return wrong("one of its workers is gone, which fails nobody"),
-        End::Torn if !closed => return missing("one of its workers is gone"),
+        End::Torn if outcome.is_some() => return wrong("one of its processes is gone, which fails nobody"),
+        End::Torn if !closed => return missing("one of its processes is gone"),
         End::Torn => {}
         End::Well if outcome.is_none() && !closed => return missing("everything of it ended well"),
         End::Well => {

@@ -142,8 +142,8 @@ pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "startDeadlineSeconds",
         Scalar,
-        "How many seconds a partition waits for all of its workers to be ready; then it is given back and the job waits \
-         again. 600 if absent.",
+        "How many seconds a partition waits for all of its workers to be ready, and after that for the launcher; then it is \
+         given back and the job waits again. 600 if absent.",
     )
     .from(1),
     field(

@@ -6,6 +6,14 @@ use serde_json::json;
 use super::*;
 use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};
 
+fn launcher() -> (u32, Gone) {
+    let gone = Gone {
+        worker: None,
+        attempt: 0,
+    };
+    (0, gone)
+}
+
 #[test]
 fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
     let pod = |version: u32, node: &str, status: &Value| {
@@ -120,8 +128,8 @@ fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
     let doubts = cache.to_be_asked(&a());
     assert_eq!(doubts.keys().collect::<Vec<_>>(), [C]);
     // While the answer is on its way, there is doubt once more: it was given of an earlier time.
-    cache.unsure(&a(), C, None);
-    cache.unsure(&a(), D, None);
+    cache.unsure(&a(), C, launcher());
+    cache.unsure(&a(), D, launcher());
     cache.asked(&a(), &doubts, &BTreeSet::new());
     let doubts = cache.to_be_asked(&a());
     assert_eq!(doubts.keys().collect::<Vec<_>>(), [C, D]);
@@ -145,7 +153,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
     let cache = Cache::new();
     let taken = |status: &JobStatus| -> Vec<u32> {
         let taken = cache.taken(&a(), 1, status, &BTreeSet::new()).into_iter();
-        taken.map(|(_, worker)| worker.index).collect()
+        taken.filter_map(|(_, gone)| gone.worker).collect()
     };
     let status = JobStatus::default();
     for worker in 0..6 {
@@ -197,27 +205,27 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
 }
 
 #[test]
-fn a_worker_whose_creation_was_not_answered_and_who_is_not_there_may_have_been_taken_away() {
+fn what_was_perhaps_created_and_is_not_there_may_have_been_taken_away() {
     let cache = Cache::new();
-    let worker = |index: u32| Some((0, GoneWorker { index, attempt: 1 }));
-    cache.unsure(&a(), "a-worker-0", worker(0));
-    cache.unsure(&a(), "a-worker-1", worker(1));
-    cache.unsure(&a(), "a-launcher", None);
+    let made = |worker| (0, Gone { worker, attempt: 1 });
+    cache.unsure(&a(), "a-worker-0", made(Some(0)));
+    cache.unsure(&a(), "a-worker-1", made(Some(1)));
+    cache.unsure(&a(), "a-launcher", made(None));
     let doubts = cache.to_be_asked(&a());
     // Another one was created while the answer was on its way.
-    cache.unsure(&a(), "a-worker-2", worker(2));
+    cache.unsure(&a(), "a-worker-2", made(Some(2)));
     cache.asked(&a(), &doubts, &["a-worker-1"].into());
     let mut status = JobStatus::default();
     status.instances.push(InstanceStatus::new(0));
     status.instances[0].attempt = 1;
-    let taken = |status: &JobStatus| -> Vec<u32> {
+    let taken = |status: &JobStatus| -> Vec<Option<u32>> {
         let taken = cache.taken(&a(), 1, status, &BTreeSet::new()).into_iter();
-        taken.map(|(_, worker)| worker.index).collect()
+        taken.map(|(_, gone)| gone.worker).collect()
     };
-    assert_eq!(taken(&status), [0]);
+    assert_eq!(taken(&status), [None, Some(0)]);
     assert_eq!(cache.to_be_asked(&a()).keys().collect::<Vec<_>>(), ["a-worker-2"]);
     status.instances[0].attempt = 2;
-    assert_eq!(taken(&status), [0_u32; 0]);
+    assert_eq!(taken(&status), []);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipu_k8s::operator::Wake;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, finish};
+use super::passes::{Setting, finish, sample};
 
 /// Instances of one worker, for inference.
 fn serving(instances: u32) -> Value {
@@ -249,6 +249,35 @@ fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_bac
     });
     let events = setting.world.state().events.clone();
     assert!(events.contains(&"WorkersUnschedulable".to_owned()), "{events:?}");
+}
+
+#[test]
+fn a_launcher_that_cannot_start_gives_the_partition_back_and_says_what_it_waited_for() {
+    let setting = Setting::new();
+    let mut spec = sample();
+    spec["startDeadlineSeconds"] = 5.into();
+    setting.world.submit("a", spec);
+    setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
+    setting.world.state().change_pod("a-launcher", |pod| {
+        pod["status"]["phase"] = "Pending".into();
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no such Secret"}}}]);
+    });
+    while !setting.world.state().ears[0].waiting.is_empty() {
+        setting.world.state().tell();
+    }
+    let job = setting.until("a", |job| {
+        setting.world.state().now += 1000;
+        job["status"]["instances"][0]["givenBack"] == 1
+    });
+    let why = &job["status"]["instances"][0]["givenBackBecause"];
+    assert_eq!(why["code"], "LauncherUnschedulable", "{job}");
+    assert!(
+        message(&job).contains("CreateContainerConfigError: no such Secret"),
+        "{job}"
+    );
+    let events = setting.world.state().events.clone();
+    assert!(events.contains(&"LauncherUnschedulable".to_owned()), "{events:?}");
 }
 
 #[test]

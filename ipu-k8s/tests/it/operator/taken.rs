@@ -141,6 +141,38 @@ fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
 }
 
 #[test]
+fn a_launcher_that_is_taken_by_force_before_it_was_seen_to_run_is_started_again_on_a_partition_that_was_reset()
+ {
+    for while_no_operator_works in [false, true] {
+        let mut setting = Setting::new();
+        setting.world.submit("a", sample());
+        setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
+        if while_no_operator_works {
+            setting.world.state().take_by_force("a-launcher");
+            let (port, cache) = (setting.world.port(), setting.world.restart(0));
+            let clock = setting.world.clock();
+            setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+        } else {
+            take_by_force(&setting, "a-launcher");
+        }
+        setting.until("a", |job| job["status"]["phase"] == "Running");
+        let state = setting.world.state();
+        let attempts: Vec<u32> = state.holds.values().map(|hold| hold.wanted.attempt).collect();
+        assert_eq!(
+            attempts,
+            [1],
+            "for which it was reset: what it may have begun in its workers ended with them"
+        );
+        assert!(
+            state.events.contains(&"LauncherGone".to_owned()),
+            "{:?}",
+            state.events
+        );
+        assert!(state.pods.contains_key("a-launcher"));
+    }
+}
+
+#[test]
 fn a_launcher_that_is_deleted_by_hand_has_not_succeeded() {
     let setting = Setting::new();
     setting.world.submit("a", sample());
