@@ -11,8 +11,8 @@ use super::observe::{Deleted, Seen};
 use super::pods::version;
 use super::port::{JobEvent, PortError};
 use super::reconcile::Operator;
-use super::report::report;
-use super::tell::event;
+use super::report::{held_up, report};
+use super::tell::events;
 use super::trouble::Trouble;
 use crate::crd::{IpuJobStatus, Time};
 use crate::resources::Blueprint;
@@ -84,8 +84,9 @@ impl Operator {
             .await?;
         if matches!(written, Written::Now(_)) {
             let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
-            let events = [event(before, &after, plan, seen.now), in_the_way];
-            for event in events.into_iter().flatten() {
+            let held_up = held_up(plan.status.phase, seen);
+            let events = events(before, &after, plan, held_up.as_deref(), seen.now);
+            for event in events.into_iter().chain(in_the_way) {
                 self.put(object, event).await;
             }
         }

@@ -245,7 +245,7 @@ fn phase_seconds(seen: &Seen) -> PhaseSeconds {
 }
 
 /// What is to be said of the first of the job's processes that does not go, does not start, or is not ready.
-fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
+pub(super) fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
     let (starts, runs) = match phase {
         phase if phase.is_finished() => return None,
         JobPhase::Pending | JobPhase::Restarting => (true, false),

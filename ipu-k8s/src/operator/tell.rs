@@ -1,79 +1,107 @@
 //! What the users of a job are told of a pass, by Events, in the words of its status.
 
+use std::collections::BTreeMap;
+
 use ipu_core::{JobPhase, Plan, Reason, Timestamp};
 
 use super::port::{JobEvent, Severity};
 use crate::crd::IpuJobStatus;
 
-/// What the users of the job are told, if it is another phase than before, or waits for another reason.
-pub(super) fn event(
+/// The reason of an Event about what Kubernetes has no word for.
+const NOT_STARTED: &str = "NotStarted";
+
+/// What is to be told: another phase, a restart, another reason to wait, what becomes of an instance while the job goes on, and what hinders
+/// a process, which is `held_up`. It is told when the status is written that says it: once.
+pub(super) fn events(
     before: &IpuJobStatus,
     after: &IpuJobStatus,
     plan: &Plan,
+    held_up: Option<&str>,
     at: Timestamp,
-) -> Option<JobEvent> {
+) -> Vec<JobEvent> {
     let phase = plan.status.phase;
-    let first = plan.reasons.first();
-    let warning = |reason: &Reason| JobEvent {
-        severity: Severity::Warning,
-        reason: reason.code.clone(),
-        note: reason.to_string(),
+    let event = |severity: Severity, reason: &str, note: &str| JobEvent {
+        severity,
+        reason: reason.to_owned(),
+        note: note.to_owned(),
         at,
     };
-    // Told once: in the pass that closes the attempt.
-    if let Some(gone) = plan
+    let mut events = Vec::new();
+    for news in plan
         .reasons
         .iter()
-        .find(|reason| ["WorkerGone", "LauncherGone"].contains(&&*reason.code))
+        .filter(|reason| is_news(reason, before, after, phase))
     {
-        return Some(warning(gone));
+        events.push(event(Severity::Warning, &news.code, &news.to_string()));
     }
-    // And so is what becomes of one instance while the job goes on: it has failed for good, or gave its partition back.
-    let is_news = |reason: &&Reason| {
-        let of = |status: &IpuJobStatus| {
-            let index = reason.numbers.get("instance").copied();
-            let mut all = status.instances.iter();
-            let known = all.find(|known| index == Some(u64::from(known.index)));
-            known.map_or((false, 0), |known| (known.state == "Failed", known.given_back))
+    if phase == JobPhase::Restarting && after.restart_count > before.restart_count {
+        // One restart may follow another without any other phase in between.
+        for restart in &plan.reasons {
+            let severity = match restart.code.as_str() {
+                "RestartAfterFailure" => Severity::Warning,
+                "RestartAfterSuccess" => Severity::Normal,
+                _ => continue,
+            };
+            events.push(event(severity, "IPUJobRestarting", &restart.to_string()));
+        }
+    } else if before.phase != Some(phase) && phase != JobPhase::Pending {
+        let told = match phase {
+            JobPhase::Failed | JobPhase::Completed => plan.status.conclusion.as_ref(),
+            _ => plan.reasons.first(),
         };
-        let ((had_failed, before), (has_failed, now)) = (of(before), of(after));
-        (has_failed && !had_failed) || now > before
-    };
-    if let Some(news) = plan.reasons.iter().find(is_news).filter(|_| !phase.is_finished()) {
-        return Some(warning(news));
-    }
-    if before.phase == Some(phase) || phase == JobPhase::Pending {
+        let severity = match phase {
+            JobPhase::Failed | JobPhase::Restarting => Severity::Warning,
+            _ => Severity::Normal,
+        };
+        let note = told.map_or_else(|| after.last_message.clone(), ToString::to_string);
+        events.push(event(severity, &format!("IPUJob{phase:?}"), &note));
+    } else {
         // Making and starting things is what a job does; waiting for others is worth a word.
-        let waits = |status: &IpuJobStatus| {
-            let waiting = status
-                .instances
-                .iter()
-                .find(|instance| instance.state == "Waiting")?;
-            let reason = waiting.reason.as_deref()?;
-            Some(reason.split(':').next().unwrap_or_default().to_owned())
-        };
-        let code = waits(after).filter(|code| waits(before).as_ref() != Some(code))?;
-        return Some(JobEvent {
-            severity: Severity::Normal,
-            reason: code,
-            note: after.last_message.clone(),
-            at,
-        });
+        let told = waits(before);
+        for (code, words) in waits(after) {
+            if !told.contains_key(code) {
+                let note = words.unwrap_or(&after.last_message);
+                events.push(event(Severity::Normal, code, note));
+            }
+        }
     }
-    let after_success = first.is_some_and(|reason| reason.code == "RestartAfterSuccess");
-    let severity = match phase {
-        JobPhase::Restarting if after_success => Severity::Normal,
-        JobPhase::Failed | JobPhase::Restarting => Severity::Warning,
-        _ => Severity::Normal,
+    if let Some(words) = held_up.filter(|words| !before.last_message.contains(words)) {
+        events.push(event(Severity::Warning, code(words), words));
+    }
+    events
+}
+
+/// Whether it is told of by itself: that a process is gone, that an instance has failed for good, or that it gave its partition back. All
+/// are reasons of the one pass that closes the attempt or has the verdict.
+fn is_news(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
+    let of = |status: &IpuJobStatus| {
+        let index = reason.numbers.get("instance").copied();
+        let mut all = status.instances.iter();
+        let known = all.find(|known| index == Some(u64::from(known.index)));
+        known.map_or((false, 0), |known| (known.state == "Failed", known.given_back))
     };
-    let told = match phase {
-        JobPhase::Failed | JobPhase::Completed => plan.status.conclusion.as_ref(),
-        _ => first,
-    };
-    Some(JobEvent {
-        severity,
-        reason: format!("IPUJob{phase:?}"),
-        note: told.map_or_else(|| after.last_message.clone(), ToString::to_string),
-        at,
-    })
+    let ((had_failed, before), (has_failed, now)) = (of(before), of(after));
+    ["WorkerGone", "LauncherGone"].contains(&&*reason.code)
+        || (!phase.is_finished() && (has_failed && !had_failed || now > before))
+}
+
+/// The codes of what instances wait for; with the words, unless the message of the job has them.
+fn waits(status: &IpuJobStatus) -> BTreeMap<&str, Option<&str>> {
+    let waiting = status
+        .instances
+        .iter()
+        .filter(|instance| instance.state == "Waiting");
+    let reasons = waiting.filter_map(|instance| instance.reason.as_deref());
+    let mut waits = BTreeMap::new();
+    for (place, reason) in reasons.enumerate() {
+        let code = reason.split(':').next().unwrap_or_default();
+        waits.entry(code).or_insert((place > 0).then_some(reason));
+    }
+    waits
+}
+
+/// The code in what is said of a Kubernetes Pod: `<name>: <code>: <more>`.
+fn code(words: &str) -> &str {
+    let is_code = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric());
+    words.split(": ").nth(1).filter(is_code).unwrap_or(NOT_STARTED)
 }

@@ -72,7 +72,7 @@ impl Trouble {
 
     /// What the users of the job are told of a refusal, if they were not yet.
     pub(super) fn event(&self, before: &IpuJobStatus, at: Timestamp) -> Option<JobEvent> {
-        let told = before.last_message.contains(&format!("{}: ", self.code));
+        let told = before.last_message.contains(&self.to_string());
         (self.refused && !told).then(|| JobEvent {
             severity: Severity::Warning,
             reason: self.code.clone(),

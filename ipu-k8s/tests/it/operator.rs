@@ -10,4 +10,5 @@ mod random;
 mod refused;
 mod simulation;
 mod taken;
+mod telling;
 mod world;

@@ -1,10 +1,10 @@
-//! Kubernetes Pods that are taken away by force: their processes go on where nobody can look, until their partition is reset.
+//! Kubernetes Pods that others take away. By force: their processes go on where nobody can look, until their partition is reset.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::world::{Operators, State};
+use super::world::{Operators, State, World, time};
 
 /// The partitions that processes may use which nobody sees, until they are reset.
 #[derive(Debug, Default)]
@@ -13,6 +13,35 @@ pub(super) struct Unseen(BTreeSet<String>);
 impl Unseen {
     pub(super) fn reset(&mut self, partition: &str) {
         self.0.remove(partition);
+    }
+}
+
+impl World {
+    /// Somebody deletes a Kubernetes Pod, or the node that it is on is drained.
+    pub(crate) fn delete_pod(&self) {
+        let mut state = self.state();
+        let many = state.pods.len() as u64;
+        if many == 0 {
+            return;
+        }
+        let which = usize::try_from(state.random.below(many)).unwrap();
+        let Some((name, pod)) = state.pods.iter().nth(which) else {
+            return;
+        };
+        let (name, grace) = (name.clone(), 30_u64);
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if ended || state.random.one_in(3) {
+            state.take_by_force(&name);
+            return;
+        }
+        let gone_by = time(state.now / 1000 * 1000 + grace * 1000);
+        state.change_pod(&name, |pod| {
+            pod["metadata"]["deletionTimestamp"] = gone_by.into();
+            pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        });
     }
 }
 

@@ -178,6 +178,7 @@ impl ApiServer for Port {
         );
         self.call(|state| {
             state.events.push(event.reason.clone());
+            state.told.push(event.clone());
             Ok(())
         })
         .await

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ipu_core::{JobKey, PartitionId, Timestamp};
 use ipu_k8s::crd::Time;
-use ipu_k8s::operator::Cache;
+use ipu_k8s::operator::{Cache, JobEvent};
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub(crate) faults: u64,
     /// The reasons of the events that users were told.
     pub(crate) events: Vec<String>,
+    /// What users were told.
+    pub(crate) told: Vec<JobEvent>,
     /// How often something goes wrong: one call in so many; never if 0.
     pub(crate) trouble: u64,
     /// The most Kubernetes Pods that a quota allows: more are refused.
@@ -137,6 +139,7 @@ impl World {
             calls: 0,
             faults: 0,
             events: Vec::new(),
+            told: Vec::new(),
             trouble,
             quota,
             proxy_is_away: false,
@@ -190,33 +193,6 @@ impl World {
             return;
         }
         state.change_job(name, |job| job["metadata"]["deletionTimestamp"] = now.into());
-    }
-
-    /// Somebody deletes a Kubernetes Pod, or the node that it is on is drained.
-    pub(crate) fn delete_pod(&self) {
-        let mut state = self.state();
-        let many = state.pods.len() as u64;
-        if many == 0 {
-            return;
-        }
-        let which = usize::try_from(state.random.below(many)).unwrap();
-        let Some((name, pod)) = state.pods.iter().nth(which) else {
-            return;
-        };
-        let (name, grace) = (name.clone(), 30_u64);
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
-            return;
-        }
-        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        if ended || state.random.one_in(3) {
-            state.take_by_force(&name);
-            return;
-        }
-        let gone_by = time(state.now / 1000 * 1000 + grace * 1000);
-        state.change_pod(&name, |pod| {
-            pod["metadata"]["deletionTimestamp"] = gone_by.into();
-            pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
-        });
     }
 
     /// A new process has taken the operator's place: it knows nothing, and lists everything first.
