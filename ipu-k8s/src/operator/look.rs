@@ -15,17 +15,19 @@ use crate::crd::IpuJobStatus;
 use crate::resources::Blueprint;
 
 /// The processes of an instance that its record does not tell of, which are not among `pods`, and which may have been started: workers,
-/// or a launcher, which is none, once they all run.
+/// or a launcher, which is none. It is started when all workers run, and a worker of which Kubernetes says that it has not run never has: of
+/// one that ran and was taken away there is no other in the same attempt.
 fn missing(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
     let own = pods
         .iter()
         .filter(|pod| (pod.instance, pod.attempt) == (memory.index, memory.attempt));
     let there: BTreeSet<Option<u32>> = own.clone().map(|pod| pod.worker).collect();
-    let running = own.filter(|pod| pod.worker.is_some() && pod.runs()).count();
-    let all_run = memory.running_since.is_some()
-        || u32::try_from(running).is_ok_and(|running| running == spec.workers_per_instance());
+    let all_ran = memory.running_since.is_some()
+        || !own
+            .into_iter()
+            .any(|pod| pod.worker.is_some() && pod.has_not_run());
     let has_launcher = !matches!(spec.shape(), Shape::Workers);
-    let launcher = (has_launcher && all_run && memory.launched.is_none()).then_some(None);
+    let launcher = (has_launcher && all_ran && memory.launched.is_none()).then_some(None);
     let workers = (0..spec.workers_per_instance()).filter(|_| memory.running_since.is_none());
     let all = workers.map(Some).chain(launcher);
     all.filter(|who| !there.contains(who)).collect()

@@ -150,7 +150,8 @@ impl KubePod {
 
     /// The process that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
     pub(super) fn taken(&self) -> Option<Gone> {
-        let taken = self.owned && !self.told && self.end().is_none();
+        let by_others = self.end().is_none() || self.cut_short.is_some();
+        let taken = self.owned && !self.told && by_others;
         taken.then_some(Gone {
             worker: self.worker,
             attempt: self.attempt,
@@ -199,9 +200,9 @@ impl KubePod {
         }
     }
 
-    /// Whether it runs and is ready.
-    pub(super) const fn runs(&self) -> bool {
-        matches!(self.state, State::Known(ProcessPhase::Running { .. }))
+    /// Whether it is on its way to running, and none of its containers has run.
+    pub(super) const fn has_not_run(&self) -> bool {
+        self.began.is_none() && matches!(self.state, State::Starting(_) | State::Pulling)
     }
 
     /// How it ended; none if it has not.

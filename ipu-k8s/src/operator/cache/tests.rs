@@ -1,7 +1,8 @@
 //! The cache, as those who use it see it.
 
-use ipu_core::InstanceStatus;
-use serde_json::json;
+use ipu_core::{InstanceStatus, JobStatus};
+use ipu_proxy_client::PartitionDocument;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};

@@ -1,14 +1,14 @@
 //! Kubernetes Pods that others take away. By force: their processes go on where nobody can look, until their partition is reset.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::world::{Operators, State, World, time};
 
-/// The partitions that processes may use which nobody sees, until they are reset.
+/// The partitions that processes may use which nobody sees, until they are reset, with the roles of these.
 #[derive(Debug, Default)]
-pub(super) struct Unseen(BTreeSet<String>);
+pub(super) struct Unseen(BTreeMap<String, BTreeSet<String>>);
 
 impl Unseen {
     pub(super) fn reset(&mut self, partition: &str) {
@@ -46,25 +46,31 @@ impl World {
 }
 
 impl State {
-    /// Takes a Kubernetes Pod away by force. If it is a worker that runs, its process goes on unseen.
+    /// Takes a Kubernetes Pod away by force. If it runs, its process goes on unseen.
     pub(crate) fn take_by_force(&mut self, name: &str) {
         let pod = &self.pods[name];
-        let works = pod["metadata"]["labels"]["graphcore.ai/role"] == "worker";
         let user = self.running.get(pod["metadata"]["uid"].as_str().unwrap());
-        if let Some((partition, ..)) = user.filter(|_| works) {
-            self.unseen.0.insert(partition.clone());
+        if let Some((partition, ..)) = user {
+            let roles = self.unseen.0.entry(partition.clone()).or_default();
+            roles.insert(role(pod));
         }
         self.remove_pod(name);
     }
 
-    /// A process starts on a partition: no worker beside one that is not seen. A launcher waits for its workers before it does
-    /// anything, which nobody does in this world.
+    /// A process starts on a partition: no worker beside one that is not seen, and no launcher beside one that may start more in its
+    /// workers.
     pub(super) fn expect_fenced(&self, pod: &Value, partition: &str) {
-        let works = pod["metadata"]["labels"]["graphcore.ai/role"] == "worker";
-        let unseen = self.unseen.0.contains(partition);
+        let unseen = self.unseen.0.get(partition);
         assert!(
-            self.operators == Operators::Two || !works || !unseen,
+            self.operators == Operators::Two || !unseen.is_some_and(|roles| roles.contains(&role(pod))),
             "a process starts on {partition}, which another one that was taken away may still use"
         );
     }
+}
+
+fn role(pod: &Value) -> String {
+    pod["metadata"]["labels"]["graphcore.ai/role"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }

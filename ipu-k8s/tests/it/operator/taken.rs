@@ -88,7 +88,7 @@ fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_
 }
 
 #[test]
-fn a_worker_that_is_taken_by_force_before_all_run_is_started_again_on_a_partition_that_was_reset() {
+fn a_worker_that_is_taken_away_before_all_run_is_started_again_on_a_partition_that_was_reset() {
     let taken_when = |ready: bool, taken: fn(&Setting, &str)| {
         let setting = Setting::new();
         let mut spec = sample();
@@ -110,15 +110,15 @@ fn a_worker_that_is_taken_by_force_before_all_run_is_started_again_on_a_partitio
         let attempts: Vec<u32> = holds.values().map(|hold| hold.wanted.attempt).collect();
         (attempts, setting.world.state().events.clone())
     };
-    for ready in [false, true] {
-        let (attempts, told) = taken_when(ready, take_by_force);
+    for (ready, taken) in [
+        (false, take_by_force as fn(&Setting, &str)),
+        (true, take_by_force),
+        (true, delete_by_hand),
+    ] {
+        let (attempts, told) = taken_when(ready, taken);
         assert_eq!(attempts, [1], "for which it was reset");
         assert!(told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
     }
-    // The kubelet says that it has ended: nothing of it is left.
-    let (attempts, told) = taken_when(true, delete_by_hand);
-    assert_eq!(attempts, [0]);
-    assert!(!told.iter().any(|reason| reason == "WorkerGone"), "{told:?}");
 }
 
 #[test]
