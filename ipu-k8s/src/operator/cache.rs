@@ -102,6 +102,11 @@ impl Cache {
         self.lock().settled.get(job) == Some(&version)
     }
 
+    /// What was written of the job is to be looked at when it is heard, because something else was told before. Whether it was not to be.
+    pub(super) fn unsettle(&self, job: &JobKey) -> bool {
+        self.lock().settled.remove(job).is_some()
+    }
+
     /// The job was written here, and has this version since.
     pub fn wrote(&self, job: &JobKey, version: u64) {
         let mut known = self.lock();

@@ -36,6 +36,9 @@ pub(super) enum Rank {
     Other,
 }
 
+/// After this time what was written has been heard of, unless its watch is broken: then whoever hears of it tells.
+const HEARD: Duration = Duration::from_secs(1);
+
 /// When to look at a job again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
@@ -111,7 +114,7 @@ impl Operator {
     }
 
     /// One pass over `object`, an IPUJob as it was heard of. An object that is older than what was written here is left
-    /// alone: the newer one is on its way.
+    /// alone: the newer one is on its way, and is looked at, because of whatever was told of the job since that was written.
     ///
     /// # Errors
     ///
@@ -122,7 +125,11 @@ impl Operator {
             return Ok(Wake::WhenTold);
         };
         if self.cache.is_past(&key, version(object)) {
-            return Ok(Wake::WhenTold);
+            return Ok(if self.cache.unsettle(&key) {
+                Wake::After(HEARD)
+            } else {
+                Wake::WhenTold
+            });
         }
         if object["spec"]["managedBy"]
             .as_str()

@@ -388,6 +388,24 @@ fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
 }
 
 #[test]
+fn what_is_told_of_a_job_whose_own_status_was_not_heard_yet_is_looked_at_once_it_is() {
+    let setting = Setting::new();
+    setting.world.submit("a", sample());
+    let before = setting.world.state().jobs["a"].clone();
+    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    let version = job["metadata"]["resourceVersion"].as_str().unwrap();
+    let version: u64 = version.parse().unwrap();
+    let cache = setting.world.state().ears[0].cache.clone();
+    assert!(cache.is_settled(&key(&job), version));
+    // Its worker fails, say, and the job that is known is the one from before the last pass.
+    let wake = finish(setting.operator.reconcile(&before)).unwrap();
+    assert!(!cache.is_settled(&key(&job), version), "whoever hears of it tells");
+    assert!(matches!(wake, Wake::After(_)), "it may have been heard meanwhile");
+    let again = finish(setting.operator.reconcile(&before)).unwrap();
+    assert_eq!(again, Wake::WhenTold);
+}
+
+#[test]
 fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
     let setting = Setting::new();
     setting.world.submit("a", sample());
