@@ -109,6 +109,8 @@ impl Facts<'_> {
             // Nothing else is on this machine that would have to be spared.
             "--kube-api-qps=500".into(),
             "--kube-api-burst=1000".into(),
+            // A test waits for what an autoscaler does.
+            "--horizontal-pod-autoscaler-sync-period=1s".into(),
         ]);
         arguments
     }

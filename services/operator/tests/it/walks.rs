@@ -1,12 +1,16 @@
-//! What the seeds show their readers, step by step, on a real node. A test is named after the section that it walks through.
+//! What the seeds show their readers, step by step, on a real node, and what was added to that. A test of a seed is named after the section
+//! that it walks through.
 
+mod autoscaling;
 mod clean_up;
 mod controllers;
 mod deletion;
 mod inference;
 mod interactive;
 mod launching;
+mod limits;
 mod older;
+mod order;
 mod restarts;
 mod sample;
 mod standing;
