@@ -15,14 +15,11 @@ use vipu_sim::Simulator;
 
 use crate::binary::http;
 
-/// The guide's name of the namespace; each test has one of its own.
-const GUIDE_NAMESPACE: &str = "ipu-operator";
+/// What a proxy may do, as it is shipped and as the guide shows it.
+const ACCESS: &str = include_str!("../../../../../deploy/kubernetes/proxy-access.yaml");
 
 /// The ledger's ConfigMap.
 pub(super) const TRACKER: &str = "ipu-partitions-tracker";
-
-/// The ConfigMap with the list of controllers.
-const CONTROLLERS: &str = "vipu-controllers";
 
 /// The service account that may change something.
 const CALLER: &str = "caller";
@@ -47,7 +44,7 @@ pub(super) struct Proxy {
 }
 
 impl<'a> Installation<'a> {
-    /// The namespace `namespace` with the role of the guide, a list of these controllers and a caller.
+    /// The namespace `namespace` with what is shipped for it under names of its own, a list of these controllers and a caller.
     pub(super) fn new(cluster: &'a Cluster, namespace: &str, controllers: &[&Simulator]) -> Self {
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
         let mut installation = Self {
@@ -56,9 +53,10 @@ impl<'a> Installation<'a> {
             kubeconfig: cluster.directory().join(format!("{namespace}.kubeconfig")),
             token: String::new(),
         };
-        installation.apply(&role().replace(GUIDE_NAMESPACE, namespace));
+        let access = ACCESS.replace("ipu-operator-system", namespace);
+        installation.apply(&access.replace("ipu-operator", namespace));
         let list = format!("--from-literal=controllers.yaml={}", list(controllers));
-        installation.kubectl(&["create", "configmap", CONTROLLERS, &list]);
+        installation.kubectl(&["create", "configmap", &installation.controllers(), &list]);
         installation.write_kubeconfig();
         installation.account(CALLER);
         installation.token = installation.token_for(CALLER, &["--audience", "vipu-proxy"]);
@@ -75,6 +73,16 @@ impl<'a> Installation<'a> {
         let file = self.cluster.directory().join(format!("{}.yaml", self.namespace));
         fs::write(&file, text).unwrap();
         self.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    }
+
+    /// The service account of proxies.
+    pub(super) fn proxies(&self) -> String {
+        format!("{}-vipu-proxy", self.namespace)
+    }
+
+    /// The ConfigMap with the list of controllers.
+    pub(super) fn controllers(&self) -> String {
+        format!("{}-vipu-controllers", self.namespace)
     }
 
     /// Makes a service account.
@@ -98,7 +106,7 @@ impl<'a> Installation<'a> {
             "current-context": "pod",
             "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
             "clusters": [{"name": "pod", "cluster": {"server": self.cluster.url(), "certificate-authority": authority}}],
-            "users": [{"name": "pod", "user": {"token": self.token_for("vipu-proxy", &[])}}],
+            "users": [{"name": "pod", "user": {"token": self.token_for(&self.proxies(), &[])}}],
         });
         fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
@@ -106,7 +114,14 @@ impl<'a> Installation<'a> {
     /// Makes these the list of controllers.
     pub(super) fn edit_list(&self, controllers: &[&Simulator]) {
         let patch = json!({"data": {"controllers.yaml": list(controllers)}}).to_string();
-        self.kubectl(&["patch", "configmap", CONTROLLERS, "--type=merge", "-p", &patch]);
+        self.kubectl(&[
+            "patch",
+            "configmap",
+            &self.controllers(),
+            "--type=merge",
+            "-p",
+            &patch,
+        ]);
     }
 
     /// The ledger's ConfigMap as it is.
@@ -122,7 +137,12 @@ impl<'a> Installation<'a> {
         let log = fs::File::create(self.cluster.directory().join(log)).unwrap();
         let account = format!("system:serviceaccount:{}:{CALLER}", self.namespace);
         let mut child = Command::new(env!("CARGO_BIN_EXE_vipu-proxy"))
-            .args(["--store", "kubernetes", "--controllers-configmap", CONTROLLERS])
+            .args([
+                "--store",
+                "kubernetes",
+                "--controllers-configmap",
+                &self.controllers(),
+            ])
             .args(["--listen", "127.0.0.1:0", "--accounts", &account])
             .args(["--repair-interval", "1", "-v", "3"])
             .args(more)
@@ -244,15 +264,4 @@ fn list(controllers: &[&Simulator]) -> String {
         .map(|controller| format!("{}:pod=a", controller.addr()))
         .collect();
     entries.join(",")
-}
-
-/// What the guide tells administrators to apply.
-fn role() -> String {
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy-kubernetes.md");
-    let guide = fs::read_to_string(guide).unwrap();
-    let blocks = guide.split("```");
-    let role = blocks
-        .filter_map(|block| block.strip_prefix("yaml\n"))
-        .find(|block| block.contains("kind: ServiceAccount\n"));
-    role.unwrap().to_owned()
 }

@@ -69,22 +69,16 @@ async fn a_list_that_cannot_be_read_or_is_gone_changes_nothing() {
     let new = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let installation = Installation::new(cluster, "broken-list", &[&old]);
     let proxy = installation.proxy(&[]).await;
+    let controllers = installation.controllers();
     let patch = json!({"data": {"controllers.yaml": "pod1:port"}}).to_string();
-    installation.kubectl(&[
-        "patch",
-        "configmap",
-        "vipu-controllers",
-        "--type=merge",
-        "-p",
-        &patch,
-    ]);
+    installation.kubectl(&["patch", "configmap", &controllers, "--type=merge", "-p", &patch]);
     proxy.until_active("one", 4).await;
-    installation.kubectl(&["delete", "configmap", "vipu-controllers"]);
+    installation.kubectl(&["delete", "configmap", &controllers]);
     proxy.until_active("other", 4).await;
     assert_eq!(shown(&proxy).await, [(old.addr().to_string(), false)]);
 
     let list = format!("--from-literal=controllers.yaml={}", new.addr());
-    installation.kubectl(&["create", "configmap", "vipu-controllers", &list]);
+    installation.kubectl(&["create", "configmap", &controllers, &list]);
     until(async || {
         let shown = shown(&proxy).await;
         let used = shown.contains(&(new.addr().to_string(), false));

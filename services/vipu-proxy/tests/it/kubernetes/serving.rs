@@ -9,8 +9,8 @@ use vipu_sim::Simulator;
 use super::installation::{Installation, TRACKER};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_serves_from_its_configmap_with_the_guide_s_role_alone_and_goes_on_after_sigkill() {
-    let name = "the_proxy_serves_from_its_configmap_with_the_guide_s_role_alone_and_goes_on_after_sigkill";
+async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goes_on_after_sigkill() {
+    let name = "the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goes_on_after_sigkill";
     let Some(cluster) = shared(name) else { return };
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let installation = Installation::new(cluster, "serving", &[&simulator]);
@@ -49,30 +49,31 @@ async fn the_proxy_serves_from_its_configmap_with_the_guide_s_role_alone_and_goe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_guide_s_role_allows_nothing_but_what_the_proxy_does() {
-    let name = "the_guide_s_role_allows_nothing_but_what_the_proxy_does";
+async fn the_shipped_role_allows_nothing_but_what_the_proxy_does() {
+    let name = "the_shipped_role_allows_nothing_but_what_the_proxy_does";
     let Some(cluster) = shared(name) else { return };
     let installation = Installation::new(cluster, "least", &[]);
     let may = |verb: &str, what: &str| {
-        let account = "system:serviceaccount:least:vipu-proxy";
+        let account = format!("system:serviceaccount:least:{}", installation.proxies());
         let words = [
             "auth",
             "can-i",
             verb,
             what,
             "--as",
-            account,
+            &account,
             "--namespace",
             "least",
         ];
         // It fails to say no.
         cluster.kubectl(&words).is_ok_and(|answer| answer.trim() == "yes")
     };
-    assert!(may("patch", &format!("configmap/{TRACKER}")));
+    let controllers = format!("configmap/{}", installation.controllers());
+    assert!(may("patch", &format!("configmap/{TRACKER}")) && may("get", &controllers));
     for (verb, what) in [
         ("delete", "configmap/ipu-partitions-tracker"),
         ("get", "configmap/another"),
-        ("patch", "configmap/vipu-controllers"),
+        ("patch", &*controllers),
         ("list", "configmaps"),
         ("get", "secrets"),
         ("delete", "pods"),
@@ -81,5 +82,4 @@ async fn the_guide_s_role_allows_nothing_but_what_the_proxy_does() {
     ] {
         assert!(!may(verb, what), "it may {verb} {what}");
     }
-    drop(installation);
 }
