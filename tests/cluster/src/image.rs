@@ -150,6 +150,13 @@ impl Image {
         self
     }
 
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     /// The name, with the tag.
     #[must_use]
     pub fn name(&self) -> &str {

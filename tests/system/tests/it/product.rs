@@ -100,12 +100,40 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
     /// Submits a job of `examples/kubernetes`, changed by `edit`. Nothing is tried again: the first one that a person submits has to
     /// be taken.
     pub(crate) fn submit(&self, namespace: &str, example: &str, edit: impl Fn(&str) -> String) {
-        let text =
-            std::fs::read_to_string(repository(&format!("examples/kubernetes/{example}.yaml"))).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("job.yaml");
-        std::fs::write(&file, edit(&text)).unwrap();
-        self.kubectl(&["-n", namespace, "apply", "-f", file.to_str().unwrap()]);
+        let folder = edited(example, edit);
+        self.kubectl(&[
+            "-n",
+            namespace,
+            "apply",
+            "-f",
+            &folder.path().display().to_string(),
+        ]);
+    }
+
+    /// Submits one that is refused, and answers what is said then.
+    pub(crate) fn submit_in_vain(
+        &self,
+        namespace: &str,
+        example: &str,
+        edit: impl Fn(&str) -> String,
+    ) -> String {
+        let folder = edited(example, edit);
+        let words = [
+            "-n",
+            namespace,
+            "apply",
+            "-f",
+            &folder.path().display().to_string(),
+        ];
+        self.cluster.kubectl(&words).unwrap_err().to_string()
+    }
+
+    /// Makes one of the installed images known to the node under another name.
+    pub(crate) fn load_as(&self, image: &str, name: &str) {
+        let images = product_images(programs().as_path()).unwrap();
+        let named = format!("{image}:");
+        let image = images.into_iter().find(|one| one.name().starts_with(&named));
+        self.cluster.load(&image.unwrap().named(name)).unwrap();
     }
 
     /// Waits until a job is in this phase, and answers its status.
@@ -222,6 +250,14 @@ pub(crate) fn eventually(what: &str, so: impl Fn() -> Result<(), String>) {
         assert!(begun.elapsed() < PATIENCE, "never: {what}: {why}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// A folder with a job of `examples/kubernetes`, changed by `edit`.
+fn edited(example: &str, edit: impl Fn(&str) -> String) -> tempfile::TempDir {
+    let text = std::fs::read_to_string(repository(&format!("examples/kubernetes/{example}.yaml"))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("job.yaml"), edit(&text)).unwrap();
+    folder
 }
 
 /// A file of the repository.
