@@ -3,6 +3,7 @@
 
 mod keeper;
 mod made;
+mod names;
 mod state;
 
 pub(crate) use self::keeper::Keeper;

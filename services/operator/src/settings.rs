@@ -78,7 +78,7 @@ pub struct Settings {
     /// The most instances of a job [default: 1024].
     #[arg(long, env = "IPU_OPERATOR_MAX_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_instances: Option<u32>,
-    /// The Service of the webhooks, whose names their certificate is for [default: ipu-operator-webhook-svc].
+    /// The Service of the webhooks, whose names their certificate is for, beside those of the configurations [default: ipu-operator-webhook-svc].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SERVICE", value_name = "NAME")]
     pub webhook_service: Option<String>,
     /// The Service of the metrics, likewise [default: ipu-operator-controller-manager-metrics].

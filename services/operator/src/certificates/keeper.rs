@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ipu_serve::{Tls, TlsPem};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::made::Generation;
+use super::names::asked_names;
 use super::state::{Facts, Rotation, State, StateError, step};
 use crate::error::chain;
 use crate::metrics::Metrics;
@@ -130,14 +131,20 @@ impl Keeper {
     async fn look(&self, served: &mut Option<Generation>) -> Result<Duration, KeepError> {
         let now = now();
         let (version, state) = self.load().await?;
-        let mut trusted = false;
         if let Some(state) = &state {
             self.serve(&state.current, served)?;
-            trusted = self.tell(&state.bundle()).await?;
         }
+        let hooks = self.hooks().await?;
+        let trusted = match &state {
+            Some(state) => self.tell(&hooks, &state.bundle()).await?,
+            None => false,
+        };
+        let asked = asked_names(hooks.clients());
         let facts = Facts {
             now,
-            names: &self.keeping.names,
+            names: &self.keeping.names.union(&asked).cloned().collect(),
+            asked: &asked,
+            served: served.as_ref(),
             trusted,
             rotation: &self.rotation,
         };
@@ -218,37 +225,41 @@ impl Keeper {
         Ok(())
     }
 
-    /// Puts `bundle` into both configurations, and answers whether it was there already. One that does not exist is told when
-    /// it comes.
-    async fn tell(&self, bundle: &str) -> Result<bool, KeepError> {
+    /// The webhooks of both configurations; none of one that does not exist.
+    async fn hooks(&self) -> Result<Hooks, KeepError> {
         let mutating = self.mutating().get_opt(&self.keeping.mutating).await;
         let mutating = mutating.map_err(call("read the MutatingWebhookConfiguration"))?;
-        let stale = mutating.and_then(|all| all.webhooks).unwrap_or_default();
-        let stale: Vec<_> = stale
-            .into_iter()
-            .filter(|hook| differs(hook.client_config.ca_bundle.as_ref(), bundle))
-            .map(|hook| hook.name)
-            .collect();
-        let mut told = stale.is_empty();
-        if !told {
-            let (params, patch) = (PatchParams::default(), bundles(&stale, bundle));
+        let mutating = mutating.and_then(|all| all.webhooks).unwrap_or_default();
+        let validating = self.validating().get_opt(&self.keeping.validating).await;
+        let validating = validating.map_err(call("read the ValidatingWebhookConfiguration"))?;
+        let validating = validating.and_then(|all| all.webhooks).unwrap_or_default();
+        Ok(Hooks {
+            mutating: mutating
+                .into_iter()
+                .map(|hook| (hook.name, hook.client_config))
+                .collect(),
+            validating: validating
+                .into_iter()
+                .map(|hook| (hook.name, hook.client_config))
+                .collect(),
+        })
+    }
+
+    /// Puts `bundle` into both configurations, and answers whether it was there already. One that does not exist is told when
+    /// it comes.
+    async fn tell(&self, hooks: &Hooks, bundle: &str) -> Result<bool, KeepError> {
+        let params = PatchParams::default();
+        let mut told = true;
+        if let Some(patch) = bundles(&hooks.mutating, bundle) {
+            told = false;
             let patched = self
                 .mutating()
                 .patch(&self.keeping.mutating, &params, &patch)
                 .await;
             patched.map_err(call("write the MutatingWebhookConfiguration"))?;
         }
-        let validating = self.validating().get_opt(&self.keeping.validating).await;
-        let validating = validating.map_err(call("read the ValidatingWebhookConfiguration"))?;
-        let stale = validating.and_then(|all| all.webhooks).unwrap_or_default();
-        let stale: Vec<_> = stale
-            .into_iter()
-            .filter(|hook| differs(hook.client_config.ca_bundle.as_ref(), bundle))
-            .map(|hook| hook.name)
-            .collect();
-        if !stale.is_empty() {
+        if let Some(patch) = bundles(&hooks.validating, bundle) {
             told = false;
-            let (params, patch) = (PatchParams::default(), bundles(&stale, bundle));
             let patched = self
                 .validating()
                 .patch(&self.keeping.validating, &params, &patch)
@@ -274,18 +285,35 @@ impl Keeper {
     }
 }
 
-fn differs(found: Option<&ByteString>, bundle: &str) -> bool {
-    found.is_none_or(|found| found.0 != bundle.as_bytes())
+/// A webhook's name, and how it is asked.
+type Hook = (String, WebhookClientConfig);
+
+/// The webhooks of both configurations.
+struct Hooks {
+    mutating: Vec<Hook>,
+    validating: Vec<Hook>,
 }
 
-/// What changes the bundles of the webhooks of these names and nothing else: the API server merges them by name.
-fn bundles(names: &[String], bundle: &str) -> Patch<serde_json::Value> {
-    let bundle = ByteString(bundle.as_bytes().to_vec());
-    let hooks: Vec<_> = names
+impl Hooks {
+    fn clients(&self) -> impl Iterator<Item = &WebhookClientConfig> {
+        self.mutating
+            .iter()
+            .chain(&self.validating)
+            .map(|(_, client)| client)
+    }
+}
+
+/// What puts `bundle` into those of `hooks` that have another one and changes nothing else, if there are any: the API server merges
+/// them by name.
+fn bundles(hooks: &[Hook], bundle: &str) -> Option<Patch<serde_json::Value>> {
+    let differs = |found: Option<&ByteString>| found.is_none_or(|found| found.0 != bundle.as_bytes());
+    let right = ByteString(bundle.as_bytes().to_vec());
+    let stale: Vec<_> = hooks
         .iter()
-        .map(|name| json!({"name": name, "clientConfig": {"caBundle": bundle}}))
+        .filter(|(_, client)| differs(client.ca_bundle.as_ref()))
+        .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": right}}))
         .collect();
-    Patch::Strategic(json!({"webhooks": hooks}))
+    (!stale.is_empty()).then(|| Patch::Strategic(json!({"webhooks": stale})))
 }
 
 fn now() -> u64 {

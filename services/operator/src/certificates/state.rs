@@ -1,7 +1,9 @@
 //! What the operators agree on, and its moves: pure.
 //!
-//! A generation is used for serving only when its authority has been in every caBundle for a while; its predecessor's authority
-//! stays there, for operators that have not heard of it yet.
+//! The rule: a generation is used for serving only when its authority has been in every caBundle for a while without a break; its
+//! predecessor's authority stays there, for operators that have not heard of it yet. So a name that is answered by a trusted
+//! certificate goes on being answered by one, whatever is renewed or added. What is made in haste is made where nothing works
+//! any more: the certificate has ended, or none of the names that the API server asks under is in it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,8 +67,12 @@ struct Next {
 pub(super) struct Facts<'a> {
     /// Seconds since 1970.
     pub(super) now: u64,
-    /// The names that the certificate has to be for.
+    /// The names that the certificate has to be for, those of `asked` included.
     pub(super) names: &'a BTreeSet<String>,
+    /// The names that the API server asks under.
+    pub(super) asked: &'a BTreeSet<String>,
+    /// What this operator serves with.
+    pub(super) served: Option<&'a Generation>,
     /// Whether the [bundle](State::bundle) of the state is everywhere.
     pub(super) trusted: bool,
     pub(super) rotation: &'a Rotation,
@@ -102,6 +108,15 @@ impl State {
             next: None,
             previous_ca,
         }
+    }
+
+    /// The same with this one to come.
+    fn staged(mut self, generation: Generation) -> Self {
+        self.next = Some(Next {
+            generation,
+            trusted_since: None,
+        });
+        self
     }
 
     /// Every authority that a request may meet, in PEM.
@@ -142,45 +157,59 @@ pub(super) fn step<E>(
     facts: &Facts<'_>,
     make: impl FnOnce(&BTreeSet<String>) -> Result<Generation, E>,
 ) -> Result<Option<State>, E> {
+    let now = facts.now;
+    let lasts = |generation: &&Generation| now < generation.not_after;
     let Some(state) = state else {
-        return Ok(Some(State::beginning(make(facts.names)?, None)));
+        let new = make(facts.names)?;
+        // Whoever takes the Secret away has certificates renewed, and those that are trusted serve until then.
+        let served = facts.served.filter(lasts);
+        return Ok(Some(match served {
+            Some(served) => State::beginning(served.clone(), None).staged(new),
+            None => State::beginning(new, None),
+        }));
     };
-    let (now, current) = (facts.now, &state.current);
-    if now >= current.not_after {
+    let current = &state.current;
+    let next = state.next.as_ref().map(|next| &next.generation);
+    if !lasts(&current) {
         // Nothing works any more, so that there is nothing to be careful of.
-        let previous = Some(current.ca.clone());
-        return Ok(Some(State::beginning(make(facts.names)?, previous)));
+        let new = match next.filter(lasts) {
+            Some(next) => next.clone(),
+            None => make(facts.names)?,
+        };
+        return Ok(Some(State::beginning(new, Some(current.ca.clone()))));
     }
-    if !facts.names.is_subset(&current.names) {
+    let newest = next.unwrap_or(current);
+    if !facts.names.is_subset(&newest.names) {
         // Operators of other settings may run beside this one for a while, and must be content too.
-        let names = facts.names.union(&current.names).cloned().collect();
-        let previous = Some(current.ca.clone());
-        return Ok(Some(State::beginning(make(&names)?, previous)));
+        let names = facts.names.union(&newest.names).cloned().collect();
+        return Ok(Some(state.clone().staged(make(&names)?)));
     }
     let mut changed = state.clone();
-    match &mut changed.next {
-        None if now < state.renewal(facts.rotation) => return Ok(None),
-        None => {
-            changed.next = Some(Next {
-                generation: make(facts.names)?,
-                trusted_since: None,
-            });
+    let Some(next) = &mut changed.next else {
+        if now < state.renewal(facts.rotation) {
+            return Ok(None);
         }
-        Some(_) if !facts.trusted => return Ok(None),
-        Some(Next { trusted_since, .. }) if trusted_since.is_none() => *trusted_since = Some(now),
-        Some(Next {
-            trusted_since,
-            generation,
-        }) => {
-            let since = trusted_since.unwrap_or(now);
-            if now < since + facts.rotation.settle.as_secs() {
-                return Ok(None);
-            }
-            changed = State::beginning(generation.clone(), Some(current.ca.clone()));
+        return Ok(Some(changed.staged(make(facts.names)?)));
+    };
+    if !facts.trusted {
+        // The time begins anew when it is trusted again.
+        return Ok(next.trusted_since.take().map(|_| changed));
+    }
+    let nobody_answered = !facts.asked.is_empty() && facts.asked.is_disjoint(&current.names);
+    match next.trusted_since {
+        None if !nobody_answered => {
+            next.trusted_since = Some(now);
+            Ok(Some(changed))
+        }
+        Some(since) if !nobody_answered && now < since + facts.rotation.settle.as_secs() => Ok(None),
+        _ => {
+            let previous = Some(current.ca.clone());
+            Ok(Some(State::beginning(next.generation.clone(), previous)))
         }
     }
-    Ok(Some(changed))
 }
 
+#[cfg(test)]
+mod lives;
 #[cfg(test)]
 mod tests;

@@ -108,6 +108,55 @@ async fn certificates_are_renewed_again_and_again_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_for_the_names_that_are_asked_under_and_a_further_one_breaks_no_request() {
+    let name = "a_certificate_is_for_the_names_that_are_asked_under_and_a_further_one_breaks_no_request";
+    let Some(cluster) = shared(name) else {
+        return;
+    };
+    // Nobody sets any name.
+    let mut settings = settings("named");
+    settings.webhook_cert_names = None;
+    let mut rotation = Rotation::default();
+    rotation.settle = Duration::from_secs(3);
+    let operator = start_with(cluster, settings, rotation).await;
+    let address = here(operator.webhooks());
+    register(cluster, "named", &address);
+    let client = client(cluster).await;
+    let answered = async || {
+        let [bundle, _] = bundles(&client, "named").await;
+        trusted(&operator, &bundle.unwrap_or_default()).await
+    };
+    until("who is asked at this address is trusted", async || {
+        answered().await.is_ok()
+    })
+    .await;
+    let url = format!("https://localhost:{}/", operator.webhooks().port());
+    let moved = format!(r#"[{{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"{url}"}}]"#);
+    let words = [
+        "patch",
+        "validatingwebhookconfiguration",
+        "named",
+        "--type=json",
+        "-p",
+    ];
+    cluster.kubectl(&[&words[..], &[&moved]].concat()).unwrap();
+    let by_name = async || {
+        let [_, bundle] = bundles(&client, "named").await;
+        let authorities = reqwest::Certificate::from_pem_bundle(&bundle.unwrap()).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only(authorities);
+        http.build().unwrap().get(&url).send().await.is_ok()
+    };
+    until("who is asked under the other name is trusted", async || {
+        let before = answered().await;
+        assert!(before.is_ok(), "{before:?}");
+        by_name().await
+    })
+    .await;
+    assert!(answered().await.is_ok());
+    operator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_certificate() {
     let name = "whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_certificate";
     let Some(cluster) = shared(name) else {

@@ -11,14 +11,24 @@ const ROTATION: Rotation = Rotation {
 };
 
 fn names(text: &str) -> BTreeSet<String> {
-    text.split(' ').map(str::to_owned).collect()
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// One move at `now`, with certificates that have no content.
-fn moved(state: Option<&State>, now: u64, wanted: &str, trusted: bool) -> Option<State> {
+/// One move at `now` of an operator that serves with `served`, where the API server asks under `asked`, with certificates that
+/// have no content.
+fn moved_by(
+    state: Option<&State>,
+    now: u64,
+    (wanted, asked): (&str, &str),
+    served: Option<&Generation>,
+    trusted: bool,
+) -> Option<State> {
+    let (wanted, asked) = (names(wanted), names(asked));
     let facts = Facts {
         now,
-        names: &names(wanted),
+        names: &wanted.union(&asked).cloned().collect(),
+        asked: &asked,
+        served,
         trusted,
         rotation: &ROTATION,
     };
@@ -35,6 +45,11 @@ fn moved(state: Option<&State>, now: u64, wanted: &str, trusted: bool) -> Option
         Ok(next) => next,
         Err(never) => match never {},
     }
+}
+
+/// The same where the API server asks nobody.
+fn moved(state: Option<&State>, now: u64, wanted: &str, trusted: bool) -> Option<State> {
+    moved_by(state, now, (wanted, ""), None, trusted)
 }
 
 #[test]
@@ -56,10 +71,6 @@ fn a_new_authority_is_trusted_everywhere_for_a_while_before_it_is_used() {
     assert_eq!(trusted.current.certificate, "certificate 0");
     assert_eq!(trusted.pause(900, &ROTATION), Duration::from_secs(60));
     assert!(moved(Some(&trusted), 959, "a", true).is_none());
-    assert!(
-        moved(Some(&trusted), 960, "a", false).is_none(),
-        "somebody took it away again"
-    );
 
     let used = moved(Some(&trusted), 960, "a", true).unwrap();
     assert_eq!(used.current.certificate, "certificate 700");
@@ -68,19 +79,61 @@ fn a_new_authority_is_trusted_everywhere_for_a_while_before_it_is_used() {
 }
 
 #[test]
-fn what_has_ended_is_replaced_at_once() {
-    let first = moved(None, 0, "a", false).unwrap();
-    let second = moved(Some(&first), 1000, "a", false).unwrap();
-    assert_eq!(second.current.certificate, "certificate 1000");
+fn the_time_begins_anew_when_somebody_took_the_authority_away_meanwhile() {
+    let staged = moved(Some(&moved(None, 0, "a", false).unwrap()), 700, "a", true).unwrap();
+    let trusted = moved(Some(&staged), 800, "a", true).unwrap();
+    let taken = moved(Some(&trusted), 860, "a", false).unwrap();
+    assert!(taken == staged);
+    let again = moved(Some(&taken), 861, "a", true).unwrap();
+    assert!(moved(Some(&again), 920, "a", true).is_none());
 }
 
 #[test]
-fn operators_of_different_names_come_to_one_certificate_for_all_of_them() {
-    let first = moved(None, 0, "a b", false).unwrap();
-    let second = moved(Some(&first), 1, "b c", false).unwrap();
-    assert_eq!(second.current.names, names("a b c"));
-    assert!(moved(Some(&second), 2, "a b", false).is_none());
-    assert!(moved(Some(&second), 2, "b c", false).is_none());
+fn what_has_ended_is_replaced_at_once_by_what_was_to_come_if_there_is_that() {
+    let first = moved(None, 0, "a", false).unwrap();
+    let second = moved(Some(&first), 1000, "a", false).unwrap();
+    assert_eq!(second.current.certificate, "certificate 1000");
+    let staged = moved(Some(&first), 700, "a", true).unwrap();
+    let second = moved(Some(&staged), 1000, "a", false).unwrap();
+    assert_eq!(second.current.certificate, "certificate 700");
+}
+
+#[test]
+fn a_certificate_for_further_names_is_trusted_for_a_while_before_it_is_used() {
+    let first = moved_by(None, 0, ("a", "b"), None, false).unwrap();
+    assert_eq!(first.current.names, names("a b"));
+    // The API server asks under another name besides, and one operator is set to a further one.
+    let staged = moved_by(Some(&first), 1, ("a", "b c"), None, true).unwrap();
+    assert_eq!(staged.current.names, names("a b"));
+    let both = moved_by(Some(&staged), 2, ("a d", "b c"), None, true).unwrap();
+    assert_eq!(both.current.names, names("a b"));
+    for wanted in ["a", "a d"] {
+        assert!(moved_by(Some(&both), 3, (wanted, "b c"), None, false).is_none());
+    }
+    let trusted = moved_by(Some(&both), 3, ("a", "b c"), None, true).unwrap();
+    assert!(moved_by(Some(&trusted), 62, ("a", "b c"), None, true).is_none());
+    let used = moved_by(Some(&trusted), 63, ("a", "b c"), None, true).unwrap();
+    assert_eq!(used.current.names, names("a b c d"));
+    assert_eq!(used.bundle(), "ca 2\nca 0\n");
+}
+
+#[test]
+fn where_no_name_that_is_asked_under_is_answered_it_is_not_waited_for() {
+    let first = moved_by(None, 0, ("a", "b"), None, false).unwrap();
+    let staged = moved_by(Some(&first), 1, ("a", "c d"), None, true).unwrap();
+    assert!(moved_by(Some(&staged), 1, ("a", "c d"), None, false).is_none());
+    let used = moved_by(Some(&staged), 1, ("a", "c d"), None, true).unwrap();
+    assert_eq!(used.current.names, names("a b c d"));
+}
+
+#[test]
+fn a_secret_that_is_taken_away_is_made_again_with_what_is_served_and_then_renewed() {
+    let first = moved(None, 0, "a", false).unwrap();
+    let lost = moved_by(None, 5, ("a", ""), Some(&first.current), false).unwrap();
+    assert!(lost.current == first.current);
+    assert_eq!(lost.bundle(), "ca 0\nca 5\n");
+    let ended = moved_by(None, 1000, ("a", ""), Some(&first.current), false).unwrap();
+    assert_eq!(ended.current.certificate, "certificate 1000");
 }
 
 #[test]
