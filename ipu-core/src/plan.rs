@@ -44,6 +44,10 @@ pub struct Plan {
     /// Zero after a verdict, which is acted upon in the next pass.
     #[serde(rename = "wakeMillis", with = "crate::units::millis::option", default)]
     pub wake: Option<Duration>,
+    /// The job has finished, nothing of it is left, and its `ttlSecondsAfterFinished` are over: who keeps a record of it deletes
+    /// that, as Kubernetes does with a `Job`.
+    #[serde(default)]
+    pub expired: bool,
 }
 
 /// Decides what is to be done for `job`, of which `seen` is observed.

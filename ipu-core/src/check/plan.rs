@@ -157,6 +157,10 @@ pub enum BrokenPlan {
     /// Nothing is left of a deleted job, but it is not let go of.
     #[error("nothing of the deleted job is left, but it is not finalized")]
     NotFinalized,
+    /// A job is called expired that is not: it has not finished, its `ttlSecondsAfterFinished` are not over, or something of it is
+    /// left; or one is not that is.
+    #[error("the job expires before its time, or while something of it is left, or not although it is due")]
+    WrongExpiry,
     /// The same effect twice.
     #[error("{effect:?} is planned twice")]
     Twice {

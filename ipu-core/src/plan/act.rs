@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::observation::{PartitionFacts, ProcessPhase};
 use crate::plan::Effect;
 use crate::plan::view::{Instance, Pass, Recorded, Stage};
-use crate::rules::cleanup::{Line, Role};
+use crate::rules::cleanup::{Line, Retention, Role};
 use crate::rules::finalize::{self, Processes, Step};
 use crate::rules::{reset, scale, suspend};
 
@@ -48,6 +48,13 @@ impl<'a> Pass<'a> {
         let all_gone = instances.iter().all(|instance| instance.stage == Stage::Gone);
         if self.seen.deleted && all_gone {
             self.effects.push(Effect::Finalize);
+        }
+        if self.status.phase.is_finished() && !self.seen.deleted {
+            match self.retention() {
+                Retention::UntilDeleted => {}
+                Retention::Until(end) => self.wake_by(end),
+                Retention::Over => self.expired = all_gone,
+            }
         }
         let undecided = |instance: &Instance<'_>| instance.stage == Stage::Judged;
         if instances.iter().any(undecided) {

@@ -47,9 +47,6 @@ impl<'a> Pass<'a> {
     /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it; if its
     /// partition goes, because others of the job stand in the `line`, everything that is alive.
     pub(super) fn tidy(&mut self, instance: &Instance<'a>, line: Line) -> Stage {
-        if let Retention::Until(end) = self.retention() {
-            self.wake_by(end);
-        }
         let goes = cleanup::of_ended(instance.partition, line) == cleanup::Verdict::Remove;
         let yields = |process: &ProcessFacts| line == Line::Waits && process.phase.is_alive();
         let launchers_stay = self.keeps(Role::Launcher);

@@ -47,6 +47,7 @@ impl<'a> Pass<'a> {
             status: self.status,
             reasons: self.reasons,
             wake: self.wake_at.map(|at| at.since(self.seen.now)),
+            expired: self.expired,
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Pass<'a> {
     pub(super) wake_at: Option<Timestamp>,
     /// Whether the job finished in this pass.
     pub(super) concluded: Recorded,
+    /// Whether nothing is to be kept of it any more, and nothing is left.
+    pub(super) expired: bool,
 }
 
 /// Whether a verdict stood in the record before this pass; only then it is acted upon.
@@ -125,6 +127,7 @@ impl<'a> Pass<'a> {
             reasons: Vec::new(),
             wake_at: None,
             concluded: Recorded::Before,
+            expired: false,
         }
     }
 

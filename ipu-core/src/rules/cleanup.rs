@@ -10,6 +10,9 @@
 //! | All | remove | remove | remove |
 //! | any, once `ttlSecondsAfterFinished` is over | remove | remove | remove |
 //!
+//! Once that time is over and nothing is left, the record of the job goes too, where there is one: the IPUJob is deleted, as
+//! Kubernetes does with a Job.
+//!
 //! A place in the line for a partition is never kept. Before the job has finished, everything is kept, but for this: an instance that
 //! has ended gives its partition back, and stops what still runs in it, while another instance of the job stands in the line. Otherwise
 //! instances that do not fit at once could wait for ever for what their own job keeps. What is kept stays until the job is deleted:

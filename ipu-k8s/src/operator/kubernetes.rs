@@ -301,6 +301,21 @@ impl ApiServer for KubeApi {
         Ok(untyped(&job))
     }
 
+    async fn delete_job(&self, job: &Value) -> Result<(), PortError> {
+        let text = |name: &str| job["metadata"][name].as_str().map(ToOwned::to_owned);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: text("uid"),
+                resource_version: text("resourceVersion"),
+            }),
+            ..DeleteParams::default()
+        };
+        let api = self.api(&text("namespace").unwrap_or_default(), &jobs());
+        call(api.delete(&text("name").unwrap_or_default(), &params))
+            .await
+            .map(drop)
+    }
+
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
         // All but the status and the version is taken from what is stored. A patch costs the API server more: it makes text of

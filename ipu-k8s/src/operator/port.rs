@@ -96,6 +96,12 @@ pub trait ApiServer: Send + Sync {
     /// Patches metadata and spec of a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a
     /// `resourceVersion` that is not the newest.
     async fn patch_job(&self, namespace: &str, name: &str, patch: &Value) -> Result<Value, PortError>;
+    /// Deletes `job`, of which the metadata alone are read, as its owner would. [`PortError::Conflict`] if there is a newer version than
+    /// `job`. What does not know how keeps it.
+    async fn delete_job(&self, job: &Value) -> Result<(), PortError> {
+        let _ = job;
+        Ok(())
+    }
     /// Makes `status` the whole status of `job`; the job as it is now. [`PortError::Conflict`] if there is a newer version than
     /// `job`.
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError>;

@@ -245,6 +245,9 @@ impl Operator {
                 Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Wake::WhenTold),
                 Err(error) => return Err(error),
             }
+            if plan.expired {
+                return self.expire(&object).await;
+            }
             if let Some(trouble) = trouble.filter(|_| !verdict) {
                 return Ok(Wake::After(trouble.retry()).or_earlier(latest));
             }
@@ -258,6 +261,15 @@ impl Operator {
                 Ok(status) => status,
                 Err(why) => return self.leave_alone(&object, &why).await,
             };
+        }
+    }
+
+    /// Deletes a job that has been finished for as long as its owner wanted, if it is still as it was looked at.
+    async fn expire(&self, object: &Value) -> Result<Wake, PortError> {
+        match self.api.delete_job(object).await {
+            // The watch tells, also of what somebody else wrote meanwhile.
+            Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Wake::WhenTold),
+            Err(error) => Err(error),
         }
     }
 

@@ -252,6 +252,10 @@ fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>)
     if facts.seen.deleted && !anything && !finalized {
         broken.push(BrokenPlan::NotFinalized);
     }
+    let over = facts.is_finished() && facts.is_retention_over() && !facts.seen.deleted;
+    if plan.expired != (over && !anything) {
+        broken.push(BrokenPlan::WrongExpiry);
+    }
 }
 
 /// Whether a process is not to stay although its instance may keep something.

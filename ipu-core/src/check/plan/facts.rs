@@ -170,7 +170,7 @@ impl<'a> Facts<'a> {
         indexes.filter(move |other| *other != instance && self.is_to_run(*other))
     }
 
-    fn is_retention_over(&self) -> bool {
+    pub(super) fn is_retention_over(&self) -> bool {
         match (self.job.ttl_after_finished(), self.seen.status.finished) {
             (Some(ttl), Some(finished)) => finished.plus(ttl) <= self.seen.now,
             (None, _) | (_, None) => false,

@@ -120,6 +120,9 @@ fn tell_end(plan: &Plan) -> String {
     if let Some(wake) = plan.wake {
         told.push_str(&format!("look again after {wake:?}\n"));
     }
+    if plan.expired {
+        told.push_str("expired\n");
+    }
     told
 }
 

@@ -1,5 +1,7 @@
 //! The checks find what they are for: a sound plan, spoilt in one place, is found broken there.
 
+use core::time::Duration;
+
 use ipu_core::{BrokenPlan, Effect, JobPhase, Outcome, PartitionFacts, Plan, ProcessPhase, check_plan};
 
 use ipu_testkit::{JobWorld, Room, Who};
@@ -246,6 +248,30 @@ fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
         &gone,
         |plan| plan.effects.clear(),
         |broken| *broken == BrokenPlan::NotFinalized,
+    );
+}
+
+#[test]
+fn a_job_expires_when_and_only_when_its_time_is_over_and_nothing_is_left() {
+    let running = world("workers=1 keep=10", |_| ());
+    let finished = world("workers=1 keep=10", |world| {
+        world.exits(0, Who::Worker(0), 0);
+        let _ = pass(world);
+        world.after(Duration::from_secs(10));
+    });
+    for early in [running, finished.clone()] {
+        found(
+            &early,
+            |plan| plan.expired = true,
+            |broken| *broken == BrokenPlan::WrongExpiry,
+        );
+    }
+    let mut over = finished;
+    over.seen.instances.clear();
+    found(
+        &over,
+        |plan| plan.expired = false,
+        |broken| *broken == BrokenPlan::WrongExpiry,
     );
 }
 

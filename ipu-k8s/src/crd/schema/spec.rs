@@ -130,7 +130,8 @@ pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "ttlSecondsAfterFinished",
         Scalar,
-        "How many seconds a finished job keeps what its clean-up policy leaves, IPUs included. Until it is deleted if absent.",
+        "How many seconds a finished job stays, with what its clean-up policy leaves, IPUs included; then it is deleted. Until somebody \
+         deletes it if absent.",
     )
     .from(0),
     field(

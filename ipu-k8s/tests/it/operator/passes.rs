@@ -399,7 +399,10 @@ fn what_is_told_of_a_job_whose_own_status_was_not_heard_yet_is_looked_at_once_it
     assert!(cache.is_settled(&key(&job), version));
     // Its worker fails, say, and the job that is known is the one from before the last pass.
     let wake = finish(setting.operator.reconcile(&before)).unwrap();
-    assert!(!cache.is_settled(&key(&job), version), "whoever hears of it tells");
+    assert!(
+        !cache.is_settled(&key(&job), version),
+        "whoever hears of it tells"
+    );
     assert!(matches!(wake, Wake::After(_)), "it may have been heard meanwhile");
     let again = finish(setting.operator.reconcile(&before)).unwrap();
     assert_eq!(again, Wake::WhenTold);
@@ -461,4 +464,56 @@ fn one_pass_does_not_ask_for_all_of_a_thousand_instances() {
     assert_eq!(before, 200);
     let desired = setting.world.state().jobs["a"]["status"]["desiredReplicas"].clone();
     assert_eq!(desired, 200);
+}
+
+#[test]
+fn a_finished_job_is_deleted_when_its_time_is_over_unless_somebody_wants_it_longer() {
+    let setting = Setting::new();
+    for (name, clean) in [("a", "None"), ("b", "All")] {
+        let mut spec = sample();
+        spec["ttlSecondsAfterFinished"] = 50.into();
+        spec["cleanPodPolicy"] = clean.into();
+        setting.world.submit(name, spec);
+        setting.until(name, |job| job["status"]["phase"] == "Running");
+        let now = time(setting.world.state().now);
+        setting
+            .world
+            .state()
+            .change_pod(&format!("{name}-launcher"), |pod| {
+                pod["status"] = json!({"phase": "Succeeded", "containerStatuses": [
+                    {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": now}}},
+                ]});
+            });
+        setting.until(name, |job| job["status"]["phase"] == "Completed");
+        let job = setting.world.state().jobs[name].clone();
+        let wake = finish(setting.operator.reconcile(&job)).unwrap();
+        assert!(
+            matches!(wake, Wake::After(pause) if pause <= Duration::from_secs(50)),
+            "{wake:?}"
+        );
+    }
+    setting.world.state().now += 40_000;
+    setting.world.state().change_job("b", |job| {
+        job["spec"]["ttlSecondsAfterFinished"] = 1_000_000.into()
+    });
+    setting.world.state().now += 20_000;
+    let there = || setting.world.state().jobs.get("a").cloned();
+    for _ in 0..100 {
+        let Some(job) = there() else { break };
+        let held = setting
+            .world
+            .state()
+            .holds
+            .keys()
+            .any(|id| id.as_str().starts_with("p-a-"));
+        assert!(
+            !held || job["metadata"]["deletionTimestamp"].is_null(),
+            "first it gives everything back"
+        );
+        setting.pass("a");
+        setting.world.step();
+    }
+    assert_eq!(there(), None);
+    assert_eq!(setting.pass("b")["status"]["phase"], "Completed");
+    assert!(setting.pass("b")["metadata"]["deletionTimestamp"].is_null());
 }

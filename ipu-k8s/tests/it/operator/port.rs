@@ -162,6 +162,16 @@ impl ApiServer for Port {
         .await
     }
 
+    async fn delete_job(&self, job: &Value) -> Result<(), PortError> {
+        let metadata = &job["metadata"];
+        let name = metadata["name"].as_str().unwrap();
+        self.change(name, &metadata["resourceVersion"], |job| {
+            job["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        })
+        .await
+        .map(drop)
+    }
+
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
         let metadata = &job["metadata"];
         let name = metadata["name"].as_str().unwrap();

@@ -101,6 +101,9 @@ impl Life {
                 .unwrap()
                 .remove("command");
         }
+        if random.one_in(3) {
+            spec["ttlSecondsAfterFinished"] = random.below(20).into();
+        }
         self.world.submit(&format!("job{number}"), spec);
     }
 
