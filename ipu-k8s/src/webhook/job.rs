@@ -1,18 +1,22 @@
 //! Whether an IPUJob is admitted: what is new about it has to follow the rules.
 
-use ipu_core::{Limits, Violation, Warning};
+use ipu_core::{Parsed, Violation, Warning};
 use serde_json::{Map, Value};
 
 use super::answer::Answer;
 use super::ignored::ignored;
 use super::request::Request;
-use super::rules::AdmissionRules;
+use super::rules::{AdmissionRules, INSTANCES};
 use super::spec_of;
 use crate::crd::{IpuJob, Manifest};
 
 /// What stands for the characters that the API server adds to `generateName`, of which it takes the first 58 characters.
 const GENERATED: &str = "xxxxx";
 const MAX_PREFIX: usize = 58;
+
+/// What is compared with the stored job in a way of its own.
+const NAME: &str = "metadata.name";
+const CODES: &str = "spec.restartPolicy.exitCodes";
 
 /// Judges a job that is created (`old` is none) or updated.
 pub(super) fn judge(request: &Request, new: &Value, old: Option<&Value>, rules: &AdmissionRules) -> Answer {
@@ -22,34 +26,26 @@ pub(super) fn judge(request: &Request, new: &Value, old: Option<&Value>, rules: 
     }
     let found = Found::of(request, new, rules);
     let before = old.map(|old| Found::of(request, old, rules));
-    let mut refused = Vec::new();
+    let (refused, tolerated) = found.judged(before.as_ref());
     let odd = found.warnings.iter().map(Warning::to_string);
     let ignored = ignored(new).into_iter().map(|warning| warning.to_string());
-    let mut warnings: Vec<String> = odd.chain(ignored).collect();
-    let mut tolerate = |violation: Violation, tolerated: bool| {
-        if tolerated {
-            warnings.push(Warning::from(violation).to_string());
-        } else {
-            refused.push(violation);
-        }
-    };
-    for violation in found.broken {
-        let tolerated = before
-            .as_ref()
-            .is_some_and(|before| before.has_broken(&violation));
-        tolerate(violation, tolerated);
-    }
-    for violation in found.forbidden {
-        let tolerated = before
-            .as_ref()
-            .is_some_and(|before| before.has_exceeded(&violation));
-        tolerate(violation, tolerated);
-    }
+    let tolerated = tolerated.into_iter().map(|told| Warning::from(told).to_string());
     if refused.is_empty() {
-        Answer::allow(request).with_warnings(warnings)
+        Answer::allow(request).with_warnings(odd.chain(ignored).chain(tolerated))
     } else {
         Answer::refuse(request, IpuJob::KIND, &refused)
     }
+}
+
+/// What is new about `new` instead of `old` and breaks a rule.
+pub(super) fn broken_anew(
+    request: &Request,
+    new: &Value,
+    old: &Value,
+    rules: &AdmissionRules,
+) -> Vec<Violation> {
+    let before = Found::of(request, old, rules);
+    Found::of(request, new, rules).judged(Some(&before)).0
 }
 
 /// What is wrong with a job.
@@ -60,32 +56,52 @@ struct Found {
     forbidden: Vec<Violation>,
     /// What is odd, if nothing is wrong.
     warnings: Vec<Warning>,
+    /// How many instances it has and workers in each, if it could run.
+    processes: Option<(u32, u32)>,
 }
 
 impl Found {
     fn of(request: &Request, object: &Value, rules: &AdmissionRules) -> Self {
         let manifest = manifest(request, object);
-        let parse = |limits: Limits| match manifest.parse(&limits) {
+        let (all, warnings) = match manifest.parse(rules.limits()) {
             Ok(parsed) => (Vec::new(), parsed.warnings),
             Err(violations) => (violations, Vec::new()),
         };
-        let (all, warnings) = parse(*rules.limits());
-        let (broken, _) = parse(rules.limits().for_stored());
+        let (broken, processes) = match manifest.parse(&rules.limits().for_stored()) {
+            Ok(Parsed { spec, .. }) => (Vec::new(), Some((spec.instances(), spec.workers_per_instance()))),
+            Err(violations) => (violations, None),
+        };
         let mut forbidden = all;
         forbidden.retain(|violation| !broken.contains(violation));
         let instances = manifest.job.spec.job_instances.as_ref();
         let instances = instances.and_then(ipu_core::IntOrString::as_int);
-        let field = "spec.jobInstances";
-        let told = |violation: &Violation| violation.field == field;
+        let told = |violation: &Violation| violation.field == INSTANCES;
         let told = broken.iter().any(told) || forbidden.iter().any(told);
         if let Some(instances) = instances.filter(|_| !told) {
-            forbidden.extend(rules.check_instances(field, instances, None));
+            forbidden.extend(rules.check_instances(INSTANCES, instances));
         }
         Self {
             broken,
             forbidden,
             warnings,
+            processes,
         }
+    }
+
+    /// What is refused of it, and what is tolerated because of the job that was there `before`.
+    fn judged(&self, before: Option<&Self>) -> (Vec<Violation>, Vec<Violation>) {
+        let all = self.broken.iter().map(|violation| (violation, false));
+        let all = all.chain(self.forbidden.iter().map(|violation| (violation, true)));
+        let (tolerated, refused): (Vec<_>, Vec<_>) = all.partition(|(violation, limit)| {
+            before.is_some_and(|before| {
+                before.has_broken(violation) || *limit && before.has_exceeded(violation, self)
+            })
+        });
+        let told = |(violation, _): (&Violation, bool)| violation.clone();
+        (
+            refused.into_iter().map(told).collect(),
+            tolerated.into_iter().map(told).collect(),
+        )
     }
 
     /// Whether this very thing is wrong with this job too.
@@ -93,21 +109,46 @@ impl Found {
         self.broken.contains(violation) || self.forbidden.contains(violation)
     }
 
-    /// Whether this job exceeds the same limit, and at least as far.
-    fn has_exceeded(&self, violation: &Violation) -> bool {
-        // A number that was written in quotes is shown in quotes.
-        let number = |violation: &Violation| {
-            let text = violation.value.as_deref()?;
-            text.trim_matches('"').parse::<i64>().ok()
-        };
-        self.forbidden.iter().any(|own| {
-            own.field == violation.field
-                && match (number(own), number(violation)) {
-                    (Some(own), Some(new)) => new <= own,
-                    _ => true,
+    /// Whether this job exceeds the limit of `violation`, and at least as far as `new` does, whose violation it is.
+    fn has_exceeded(&self, violation: &Violation, new: &Self) -> bool {
+        let limit = limit(violation);
+        let mut same = self
+            .forbidden
+            .iter()
+            .filter(|own| limit == self::limit(own) && !new.forbidden.contains(own));
+        same.any(|own| match (limit, number(own), number(violation)) {
+            // Too long: it has no more processes to name than before.
+            (NAME, ..) => match (self.processes, new.processes) {
+                (Some((instances, workers)), Some((new, each))) => {
+                    let all = |instances: u32, each: u32| u64::from(instances) * u64::from(each);
+                    new <= instances && all(new, each) <= all(instances, workers)
                 }
+                _ => true,
+            },
+            (CODES, ..) => false,
+            // What is not above zero is below a limit.
+            (_, Some(own), Some(new)) if own <= 0 || new <= 0 => new <= 0 && own <= new,
+            (_, Some(own), Some(new)) => new <= own,
+            // Nothing where something has to be can be said in several ways.
+            _ => own.rule == violation.rule,
         })
     }
+}
+
+/// Which limit it is: both forms of a size are held to one.
+fn limit(violation: &Violation) -> &str {
+    match violation.field.as_str() {
+        "spec.modelReplicas" => "spec.ipusPerJobInstance",
+        field => field,
+    }
+}
+
+/// The number that breaks a rule. It is shown in quotes if it was written so, and as a product in the alpha form.
+fn number(violation: &Violation) -> Option<i64> {
+    let factors = violation.value.as_deref()?.split(" × ");
+    factors
+        .map(|factor| factor.trim_matches('"').parse::<i64>().ok())
+        .product()
 }
 
 /// The object, completed as the API server does before it stores it. What else its metadata has is the API server's.

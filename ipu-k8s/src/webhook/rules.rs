@@ -1,10 +1,15 @@
 //! What an installation allows, and what that means for the number of instances.
 
 use ipu_core::{IpuCount, Limits, Violation};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::job::broken_anew;
 use super::request::Request;
+use crate::crd::IpuJob;
+
+/// The field of a job that a Scale changes.
+pub(super) const INSTANCES: &str = "spec.jobInstances";
 
 /// What an installation allows.
 ///
@@ -59,11 +64,10 @@ impl AdmissionRules {
         self.max_instances
     }
 
-    /// The violation of asking for `instances` in `field`, unless the stored object, which has `old`, asked for as many.
-    pub(super) fn check_instances(&self, field: &str, instances: i64, old: Option<i64>) -> Option<Violation> {
+    /// The violation of asking for `instances` in `field`.
+    pub(super) fn check_instances(&self, field: &str, instances: i64) -> Option<Violation> {
         let most = i64::from(self.max_instances);
-        let tolerated = old.is_some_and(|old| old > most && instances <= old);
-        (instances > most && !tolerated).then(|| {
+        (instances > most).then(|| {
             Violation::new(
                 field,
                 Some(&instances.to_string()),
@@ -74,26 +78,61 @@ impl AdmissionRules {
     }
 }
 
-/// Judges a change of the number of instances: an `autoscaling/v1` Scale has nothing else.
+/// Judges a change of the number of instances: an `autoscaling/v1` Scale has that and the job's name. It is refused for what no job
+/// of this name and number could have, whatever else it asks for; the definition's rules know the rest.
 pub(super) fn judge_scale(
     request: &Request,
     new: &Value,
     old: Option<&Value>,
     rules: &AdmissionRules,
 ) -> Answer {
+    const REPLICAS: &str = "spec.replicas";
     // Absent is zero, as in every object of Kubernetes.
-    let replicas = |scale: &Value| scale.pointer("/spec/replicas").map_or(Some(0), Value::as_i64);
-    let Some(asked) = replicas(new) else {
+    let zero = Value::from(0);
+    let replicas = |scale: Option<&Value>| {
+        let given = scale.and_then(|scale| scale.pointer("/spec/replicas"));
+        given.filter(|given| !given.is_null()).unwrap_or(&zero).clone()
+    };
+    let (asked, before) = (replicas(Some(new)), replicas(old));
+    if !asked.is_i64() {
         let fault = Violation::new(
-            "spec.replicas",
-            Some("…"),
+            REPLICAS,
+            Some(&asked.to_string()),
             "must be a whole number",
             "write digits only",
         );
         return Answer::refuse(request, "Scale", &[fault]);
+    }
+    let name = new.pointer("/metadata/name").and_then(Value::as_str);
+    let name = name.unwrap_or(&request.name);
+    let least = |instances: &Value| {
+        json!({
+            "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND, "metadata": {"name": name},
+            "spec": {
+                "jobInstances": instances, "ipusPerJobInstance": 1,
+                "workers": {"template": {"spec": {"containers": [{}]}}},
+            },
+        })
     };
-    match rules.check_instances("spec.replicas", asked, old.and_then(replicas)) {
-        Some(violation) => Answer::refuse(request, "Scale", &[violation]),
-        None => Answer::allow(request),
+    let broken = broken_anew(request, &least(&asked), &least(&before), rules);
+    let told = broken
+        .into_iter()
+        .map(|violation| match violation.field.as_str() {
+            INSTANCES => Violation {
+                field: REPLICAS.to_owned(),
+                ..violation
+            },
+            _ => Violation::new(
+                REPLICAS,
+                Some(&asked.to_string()),
+                format!("of {} {name}: {}", violation.field, violation.rule),
+                "use fewer, or make a job of a shorter name",
+            ),
+        });
+    let told: Vec<_> = told.collect();
+    if told.is_empty() {
+        Answer::allow(request)
+    } else {
+        Answer::refuse(request, "Scale", &told)
     }
 }

@@ -347,32 +347,130 @@ fn a_stored_job_without_containers_can_still_be_changed() {
 }
 
 #[test]
-fn scaling_is_held_to_the_cap_of_the_installation_and_to_nothing_else() {
-    let rules = AdmissionRules::default().with_max_instances(8);
-    let scale = |replicas: i64| {
-        json!({
-            "apiVersion": "autoscaling/v1", "kind": "Scale",
-            "metadata": {"name": "job", "namespace": "default"}, "spec": {"replicas": replicas},
-        })
-    };
-    let asked = |new: i64, old: i64| {
+fn scaling_is_held_to_every_rule_that_its_review_can_tell() {
+    let rules = AdmissionRules::default().with_max_instances(200);
+    let asked = |name: &str, new: &Value, old: &Value| {
+        let scale = |spec: &Value| {
+            json!({
+                "apiVersion": "autoscaling/v1", "kind": "Scale",
+                "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+            })
+        };
         let review = review("UPDATE", "scale", &scale(new), &scale(old));
         assert!(mutate(&review).unwrap().patch().is_empty());
         validate(&review, &rules).unwrap()
     };
-    assert!(asked(8, 1).allowed() && asked(0, 1).allowed() && asked(11, 12).allowed());
-    let refused = asked(9, 1);
-    assert!(
-        refused
+    let replicas = |name: &str, new: i64, old: i64| {
+        asked(name, &json!({"replicas": new}), &json!({"replicas": old}))
             .message()
-            .contains("spec.replicas = 9: at most 8 instances of a job are allowed here"),
-        "{}",
-        refused.message()
-    );
-    assert!(!asked(13, 12).allowed());
+            .to_owned()
+    };
+    for (new, old) in [(200, 1), (0, 1), (299, 300), (300, 300)] {
+        assert_eq!(replicas("job", new, old), "");
+    }
+    for (new, old) in [(201, 1), (301, 300), (70_000, 1), (70_001, 70_000), (-1, 1)] {
+        let message = replicas("job", new, old);
+        assert!(message.contains(&format!("spec.replicas = {new}: ")), "{message}");
+    }
+    assert!(replicas("job", 201, 1).contains("at most 200 instances of a job are allowed here"));
+    assert_eq!(asked("job", &json!({}), &json!({"replicas": 1})).message(), "");
+    for number in [json!(1.5), json!("2"), json!([])] {
+        let message = asked("job", &json!({"replicas": number}), &json!({}))
+            .message()
+            .to_owned();
+        assert!(
+            message.contains(&format!("spec.replicas = {number}: must be a whole number")),
+            "{message}"
+        );
+    }
+    // The name of the last launcher has 63 characters with ten instances, and 64 with eleven.
+    let long = "x".repeat(52);
+    assert_eq!(replicas(&long, 10, 1), "");
+    let message = replicas(&long, 11, 1);
+    for part in [
+        "the Scale breaks a rule:\n- spec.replicas = 11: of metadata.name xxx",
+        "has 52 characters, and the name of its last process, <job>-launcher-10, must fit in 63; use fewer",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    // What was too long already is not made more of, and may become less.
+    assert_eq!(replicas(&long, 13, 13), "");
+    assert_eq!(replicas(&long, 12, 13), "");
+    assert!(replicas(&long, 14, 13).contains("must fit in 63"));
+    // What else is wrong with a name is not about its number.
+    assert_eq!(replicas("Not.a.label", 3, 1), "");
+}
+
+#[test]
+fn the_instances_of_a_new_job_are_held_to_the_cap() {
+    let rules = AdmissionRules::default().with_max_instances(8);
     let nine = job_with(&json!({"jobInstances": 9}));
     let answer = validate(&review("CREATE", "", &nine, &Value::Null), &rules).unwrap();
     assert!(answer.message().contains("spec.jobInstances = 9: at most 8"));
+}
+
+#[test]
+fn a_limit_that_is_exceeded_is_exceeded_by_no_more_in_whichever_form() {
+    let with = |spec: Value| {
+        let mut job = job_with(&spec);
+        if spec.get("modelReplicas").is_some() {
+            job["spec"].as_object_mut().unwrap().remove("ipusPerJobInstance");
+        }
+        job
+    };
+    let refused = |new: Value, old: Value| {
+        let (new, old) = (with(new), with(old));
+        judge("UPDATE", &new, &old).message().to_owned()
+    };
+    let alpha = |replicas: u32, each: u32| json!({"modelReplicas": replicas, "ipusPerModelReplica": each});
+    let today = |ipus: &str| json!({"ipusPerJobInstance": ipus});
+    // The cap is 64.
+    for (new, old) in [
+        (alpha(2, 64), alpha(4, 32)),
+        (alpha(4, 32), alpha(8, 32)),
+        (today("128"), alpha(4, 32)),
+        (alpha(4, 32), today("128")),
+        (alpha(4, 16), alpha(4, 32)),
+    ] {
+        assert_eq!(refused(new.clone(), old.clone()), "", "{new} instead of {old}");
+    }
+    for (new, old) in [
+        (alpha(4, 64), alpha(4, 32)),
+        (alpha(4, 32), alpha(4, 16)),
+        (today("256"), alpha(4, 32)),
+        (alpha(8, 32), today("128")),
+    ] {
+        let message = refused(new.clone(), old.clone());
+        assert!(
+            message.contains("use at most 64"),
+            "{new} instead of {old}: {message}"
+        );
+    }
+}
+
+#[test]
+fn an_old_fault_of_a_field_excuses_no_other_one_of_it() {
+    let refused = |new: &Value, old: &Value| judge("UPDATE", new, old).message().to_owned();
+    let named = |name: &str, instances: i64| {
+        let mut job = job_with(&json!({"jobInstances": instances}));
+        job["metadata"]["name"] = json!(name);
+        job
+    };
+    // No label, and with more instances too long besides.
+    let odd = format!("a.{}", "x".repeat(50));
+    assert_eq!(refused(&named(&odd, 9), &named(&odd, 1)), "");
+    assert!(refused(&named(&odd, 20), &named(&odd, 1)).contains("must fit in 63"));
+    let long = "x".repeat(60);
+    assert_eq!(refused(&named(&long, 2), &named(&long, 3)), "");
+    assert!(refused(&named(&long, 4), &named(&long, 3)).contains("must fit in 63"));
+    // Too few is not too many, and nearer to a limit is not farther.
+    assert!(refused(&named("job", -1), &named("job", 70_000)).contains("jobInstances = -1"));
+    assert!(refused(&named("job", 70_000), &named("job", -1)).contains("jobInstances = 70000"));
+    assert_eq!(refused(&named("job", -1), &named("job", -5)), "");
+    assert!(refused(&named("job", -5), &named("job", -1)).contains("jobInstances = -5"));
+    let codes = |codes: &str| job_with(&json!({"restartPolicy": {"type": "ExitCode", "exitCodes": codes}}));
+    assert!(refused(&codes("300"), &codes("400")).contains("exitCodes = 300"));
+    assert!(refused(&codes("x"), &codes("y")).contains("exitCodes = x"));
 }
 
 #[test]

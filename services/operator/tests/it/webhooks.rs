@@ -270,6 +270,16 @@ async fn scaling_beyond_the_cap_is_refused_and_below_it_is_not() {
         "{said}"
     );
     assert_eq!(asked.get("inference")["spec"]["jobInstances"], 4);
+    // Its last launcher would have a name of 64 characters.
+    let long = "x".repeat(54);
+    let (done, said) = asked.said(&["create", "-f", "-"], &job(&long, &json!({})));
+    assert!(done, "{said}");
+    let (done, said) = asked.said(&["scale", "ipujob", &long, "--replicas=2"], "");
+    assert!(!done);
+    assert!(
+        said.contains("spec.replicas: Invalid value: 2: of metadata.name xxx"),
+        "{said}"
+    );
     asked.operator.shutdown().await;
 }
 
