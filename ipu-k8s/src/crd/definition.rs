@@ -108,7 +108,6 @@ fn whole(pod_template: &Value) -> Value {
     json!({
         "type": "object",
         "description": "A job that uses IPUs: how many it needs, which processes use them, and how it ends.",
-        "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": format!("{}.", IpuJob::API_VERSION)},
             "kind": {"type": "string", "description": format!("{}.", IpuJob::KIND)},

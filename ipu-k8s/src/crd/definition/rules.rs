@@ -1,7 +1,9 @@
 //! What the API server itself checks of a job, whichever way it is changed: `kubectl scale` asks no webhook of others.
 //!
-//! Rules of the core, as far as they need neither the limits of an installation nor a name. What a stored job broke already
-//! is not asked of it again, so that no rule keeps it from being deleted.
+//! Rules of the core, as far as they do not need the limits of an installation. What a stored job broke already is not asked of it
+//! again, so that no rule keeps it from being deleted. Below `spec` the API server itself sees to that: it asks nothing of what an
+//! update leaves as it is. The whole job is never left as it is, so that its rules look at the job before themselves; and `spec` is
+//! not required of it but by such a rule, because a job that was stored without one could otherwise never lose its finalizer.
 //!
 //! To look at a field, the API server (1.36) copies the schemas of all its siblings, and of all that is in it, with each write of
 //! a status too. So what needs more than one field is one rule of `spec` and two of changes, and their messages have a
@@ -13,6 +15,9 @@ use crate::crd::schema::MOST;
 
 /// The most IPUs that a reconfigurable partition has: those of one link domain.
 const MOST_RECONFIGURABLE: u32 = 64;
+
+/// The most characters of the name of a process, which becomes a host name.
+const MAX_LABEL: usize = 63;
 
 /// A whole number from 1 to `most` at `path`, bare or in quotes.
 pub(super) fn count(path: &str, most: u32) -> Value {
@@ -176,26 +181,108 @@ pub(super) fn of_spec() -> Value {
     }])
 }
 
-/// The rules of a whole job. Two, because the API server reckons what a rule could cost, and one would cost too much.
+/// The rules of a whole job. Several, because the API server reckons what a rule could cost, and one would cost too much.
 pub(super) fn of_job() -> Value {
-    let (made, rest, ever) = (of_made(), of_changes(), of_all_changes());
+    let (made, rest, ever, growth) = (of_made(), of_changes(), of_all_changes(), of_growth());
     let rule = |holds: &str, message: &str| {
         json!({
-            "rule": format!("{FIRST_STATUS} || {holds}"),
+            "rule": format!("{FIRST_STATUS} || !has(self.spec) || !has(oldSelf.spec) || {holds}"),
             "fieldPath": ".spec",
             "message": "spec has changed where it cannot",
             "messageExpression": message,
         })
     };
-    [
+    let mut rules = vec![
         rule(&format!("{FREE} || {}", made.holds), &sentences(&made.sentences)),
         rule(
             &format!("({FREE} || {}) && {}", all(&rest), all(&ever)),
             &format!("({FREE} ? '' : {}) + {}", sentences(&rest), sentences(&ever)),
         ),
+        json!({
+            "rule": growth.holds,
+            "fieldPath": ".metadata",
+            "message": growth.otherwise,
+        }),
+    ];
+    rules.extend(of_new().map(|(path, clause)| {
+        json!({
+            "rule": clause.holds,
+            "fieldPath": path,
+            "optionalOldSelf": true,
+            "message": clause.otherwise,
+        })
+    }));
+    rules.into()
+}
+
+/// What holds of a job that is new, with the field that is told. None of it is asked of a job that was there before with a `spec`.
+fn of_new() -> [(&'static str, Clause); 3] {
+    let clause = |holds: String, otherwise: &str| Clause {
+        holds: format!("oldSelf.hasValue(){holds}"),
+        otherwise: otherwise.into(),
+    };
+    let before = " && has(oldSelf.value().spec)";
+    [
+        (
+            ".spec",
+            clause(
+                " && !has(oldSelf.value().spec) || has(self.spec)".into(),
+                "spec is absent: every job says what it asks for; add ipusPerJobInstance and workers to it",
+            ),
+        ),
+        (
+            ".metadata",
+            clause(
+                " || !self.metadata.name.contains('.')".into(),
+                "metadata.name: must be lower-case letters, digits and '-', beginning with a letter or digit (DNS-1123), because host \
+                 names are derived from it; leave out the dots",
+            ),
+        ),
+        (
+            ".metadata",
+            clause(
+                format!("{before} || !has(self.spec) || {}", names_fit()),
+                TOO_LONG,
+            ),
+        ),
     ]
-    .into_iter()
-    .collect()
+}
+
+/// What holds of the number of processes of a job that has changed: no more of them have too long a name than before.
+fn of_growth() -> Clause {
+    let no_more = |of: &Reader| format!("{} <= {}", of("self.spec"), of("oldSelf.spec"));
+    Clause {
+        holds: format!(
+            "{} || !has(oldSelf.spec) || {} && {}",
+            names_fit(),
+            no_more(&instances_of),
+            no_more(&processes_of)
+        ),
+        otherwise: TOO_LONG.into(),
+    }
+}
+
+const TOO_LONG: &str = "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters; use \
+                        a shorter name, or fewer instances or workers";
+
+/// Whether all names that are derived from a job's are labels. Most are whatever the job has, and then nothing else is looked at.
+fn names_fit() -> String {
+    let (name, instances) = ("size(self.metadata.name)", instances_of("self.spec"));
+    let shortest = MAX_LABEL - "-launcher-65535".len();
+    let launcher = format!("({instances} <= 1 ? 9 : 10 + size(string({instances} - 1)))");
+    let worker = "(all <= 10 ? 9 : 8 + size(string(all - 1)))";
+    format!(
+        "{name} <= {shortest} || !has(self.spec) || {name} + {launcher} <= {MAX_LABEL} && [{}].all(all, {name} + {worker} <= {MAX_LABEL})",
+        processes_of("self.spec")
+    )
+}
+
+fn instances_of(spec: &str) -> String {
+    format!("{spec}.?jobInstances.orValue(1)")
+}
+
+fn processes_of(spec: &str) -> String {
+    format!("{} * {}", instances_of(spec), workers_of(spec))
 }
 
 /// What they say of a job that breaks them.
@@ -205,7 +292,8 @@ pub(super) fn messages() -> Vec<String> {
         .into_iter()
         .chain(of_changes())
         .chain(of_all_changes())
-        .chain(of_all_fields());
+        .chain(of_all_fields())
+        .chain(of_new().map(|(_, clause)| clause));
     clauses.map(|clause| clause.otherwise).collect()
 }
 
@@ -254,7 +342,7 @@ fn workers_of(spec: &str) -> String {
         format!("{spec}.workerPerJobInstance"),
     );
     // Optional access to what may be text is taken for infinitely costly.
-    let replicas = format!("{spec}.workers.?replicas.orValue(1)");
+    let replicas = format!("{spec}.?workers.?replicas.orValue(1)");
     let says = |field: &str| format!("(string({field}) != '1' ? {} : {replicas})", number(field));
     format!(
         "(has({right}) ? {} : has({misspelt}) ? {} : {replicas})",

@@ -17,7 +17,7 @@ pub(in crate::crd) const IPU_JOB: &[Field] = &[
     known("apiVersion", Text),
     known("kind", Text),
     known("metadata", Object(METADATA)),
-    field("spec", Object(SPEC), "What the job asks for."),
+    field("spec", Object(SPEC), "What the job asks for. Required."),
     field("status", Any, "What is recorded of the job."),
 ];
 

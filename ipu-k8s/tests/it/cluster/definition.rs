@@ -1,12 +1,16 @@
 //! The definition of the IPUJob on a real API server: what it takes, what it refuses with which words, what it shows.
 
+mod names;
+mod stored;
+mod template;
+
 use std::fs;
 use std::path::Path;
 
 use ipu_test_cluster::{Cluster, shared};
 use serde_json::{Value, json};
 
-use super::{install, wait_for_ipujobs};
+use super::install;
 
 /// What kubectl keeps of an applied object, at most.
 const LARGEST_ANNOTATION: usize = 262_144;
@@ -320,7 +324,28 @@ fn scaling_goes_by_the_scale_subresource_tells_what_runs_and_evades_no_rule() {
     );
     scaled("--replicas=0").unwrap();
     assert_eq!(place.job()["spec"]["jobInstances"], 0);
+
+    // Of 52 characters and four workers in each: the name of the last launcher has 63 with ten instances, and 64 with eleven.
+    let long = "x".repeat(52);
+    place.try_apply(&named(&long, 10).to_string()).unwrap();
+    let scaled =
+        |replicas: u32| place.try_kubectl(&["scale", "ipujob", &long, &format!("--replicas={replicas}")]);
+    refused(scaled(11), NAME_TOO_LONG);
+    scaled(3).unwrap();
+    scaled(10).unwrap();
 }
+
+/// A job of that name with four workers in each instance.
+fn named(name: &str, instances: u32) -> Value {
+    json!({
+        "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": name}, "spec": {
+            "jobInstances": instances, "ipusPerJobInstance": 4, "workersPerJobInstance": 4,
+            "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}},
+        },
+    })
+}
+
+const NAME_TOO_LONG: &str = "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters";
 
 #[test]
 fn what_partitions_were_made_for_stays_until_they_are_given_back() {
@@ -484,105 +509,4 @@ fn no_field_of_a_status_is_lost_and_parts_of_it_can_be_written() {
     place.patch("status", &emptied).unwrap();
     let parts = json!({"status": {"conditions": [{"type": "Pending", "status": "True"}], "instances": [{"index": 0}]}});
     place.patch("status", &parts).unwrap();
-}
-
-#[test]
-fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
-    let name = "a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted";
-    let Some(cluster) = ipu_test_cluster::private(name) else {
-        return;
-    };
-    let apply = |text: &str| {
-        let file = cluster.directory().join("applied.yaml");
-        fs::write(&file, text).unwrap();
-        cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]).unwrap();
-    };
-    // The definition without its rules, as an older one.
-    let text = fs::read_to_string(super::DEFINITION).unwrap();
-    let whole = "schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
-    let (head, rest) = text.split_once("    schema:\n").unwrap();
-    let tail = &rest[rest.find("    served: true").unwrap()..];
-    apply(&format!("{head}    {whole}\n{tail}"));
-    wait_for_ipujobs(&cluster);
-    apply(
-        "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: old, finalizers: [ipu.finalizers.graphcore.ai]}, \
-         spec: {jobInstances: 1, ipusPerJobInstance: '3', workersPerJobInstance: '2', workers: {}}}",
-    );
-    install(&cluster);
-    cluster.kubectl(&["label", "ipujob", "old", "seen=true"]).unwrap();
-    cluster
-        .kubectl(&["delete", "ipujob", "old", "--wait=false"])
-        .unwrap();
-    let patch = r#"{"metadata": {"finalizers": null}}"#;
-    cluster
-        .kubectl(&["patch", "ipujob", "old", "--type=merge", "-p", patch])
-        .unwrap();
-    assert_eq!(cluster.kubectl(&["get", "ipujobs", "-o", "name"]).unwrap(), "");
-}
-
-#[test]
-fn the_template_of_a_job_is_the_pod_template_of_this_api_server() {
-    let name = "the_template_of_a_job_is_the_pod_template_of_this_api_server";
-    let Some(place) = Place::new(name, "template") else {
-        return;
-    };
-    let read =
-        |path: &str| -> Value { serde_json::from_str(&place.kubectl(&["get", "--raw", path])).unwrap() };
-    let core = read("/openapi/v3/api/v1");
-    let ours = read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipujobs.graphcore.ai");
-    let template =
-        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/workers/properties/template";
-    let theirs = json!({"$ref": "#/components/schemas/io.k8s.api.core.v1.PodTemplateSpec"});
-    let mut compared = 0;
-    compare(
-        ours.pointer(template).unwrap(),
-        &theirs,
-        &core,
-        "template",
-        &mut compared,
-    );
-    assert!(compared > 500, "{compared}");
-}
-
-/// Holds every part of our schema against what it stands for.
-fn compare(ours: &Value, theirs: &Value, core: &Value, path: &str, compared: &mut u32) {
-    let reference = theirs["$ref"]
-        .as_str()
-        .or_else(|| theirs["allOf"][0]["$ref"].as_str());
-    let theirs = reference.map_or(theirs, |reference| {
-        core.pointer(reference.trim_start_matches('#')).unwrap()
-    });
-    *compared += 1;
-    if reference.is_some_and(|name| name.ends_with(".ObjectMeta")) {
-        return;
-    }
-    if ours["x-kubernetes-int-or-string"] == true {
-        assert!(theirs["oneOf"].is_array(), "{path}");
-        return;
-    }
-    assert_eq!(ours["type"], theirs["type"], "{path}");
-    let names = |schema: &Value| -> Vec<String> {
-        let names = schema["properties"].as_object();
-        names
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.clone())
-            .collect()
-    };
-    assert_eq!(names(ours), names(theirs), "{path}");
-    let required = |schema: &Value| {
-        let mut all = schema["required"].as_array().cloned().unwrap_or_default();
-        all.sort_by_key(Value::to_string);
-        all
-    };
-    assert_eq!(required(ours), required(theirs), "{path}");
-    for name in names(ours) {
-        let (ours, theirs) = (&ours["properties"][&name], &theirs["properties"][&name]);
-        compare(ours, theirs, core, &format!("{path}.{name}"), compared);
-    }
-    for inner in ["items", "additionalProperties"] {
-        if ours[inner].is_object() {
-            compare(&ours[inner], &theirs[inner], core, &format!("{path}[]"), compared);
-        }
-    }
 }
