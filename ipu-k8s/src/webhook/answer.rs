@@ -12,6 +12,9 @@ use super::request::{API_VERSION, Request};
 const MAX_WARNINGS: usize = 15;
 const MAX_WARNING: usize = 250;
 
+/// The most bytes of a sentence about a violation: names of fields, and what is wrong in a value, are whatever somebody sent.
+const MAX_SENTENCE: usize = 1000;
+
 /// The most violations that are told: more than fields of the job can be wrong, fewer than somebody can invent.
 const MAX_VIOLATIONS: usize = 100;
 
@@ -58,7 +61,7 @@ impl Answer {
         };
         let mut causes = Vec::new();
         for violation in told {
-            let sentence = plain(&violation.to_string());
+            let sentence = shortened(&violation.to_string(), MAX_SENTENCE);
             message.push_str("\n- ");
             message.push_str(&sentence);
             causes.push(cause(violation));
@@ -93,8 +96,12 @@ impl Answer {
     /// The same with these warnings, as many and as much of them as the API server passes on.
     pub(super) fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
         let mut warnings = warnings.into_iter();
-        self.warnings
-            .extend(warnings.by_ref().take(MAX_WARNINGS).map(|text| shortened(&text)));
+        self.warnings.extend(
+            warnings
+                .by_ref()
+                .take(MAX_WARNINGS)
+                .map(|text| shortened(&text, MAX_WARNING)),
+        );
         let more = warnings.count();
         if more > 0 {
             self.warnings.push(format!("and {more} more warnings"));
@@ -176,25 +183,20 @@ fn cause(violation: &Violation) -> Value {
         ),
         None => ("FieldValueRequired", format!("Required value: {rule}; {fix}")),
     };
-    json!({"reason": reason, "field": plain(&violation.field), "message": plain(&message)})
+    json!({"reason": reason, "field": shortened(&violation.field, MAX_WARNING), "message": shortened(&message, MAX_SENTENCE)})
 }
 
-/// `text` on one line: names of fields are whatever somebody sent.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
-}
-
-/// `text` on one line, and no longer than a warning may be in bytes.
-fn shortened(text: &str) -> String {
-    let text = plain(text);
-    if text.len() <= MAX_WARNING {
-        return text;
+/// `text` on one line, and no longer than `most` bytes.
+fn shortened(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    // No character becomes shorter.
+    let begin: String = text.chars().take(most + 1).map(plain).collect();
+    if begin.len() <= most {
+        return begin;
     }
-    let room = MAX_WARNING - '…'.len_utf8();
-    let end = (0..=room).rev().find(|&end| text.is_char_boundary(end));
-    format!("{}…", &text[..end.unwrap_or(0)])
+    let room = most - '…'.len_utf8();
+    let end = (0..=room).rev().find(|&end| begin.is_char_boundary(end));
+    format!("{}…", &begin[..end.unwrap_or(0)])
 }
 
 #[cfg(test)]
@@ -204,8 +206,8 @@ mod tests {
     #[test]
     fn a_warning_is_cut_off_between_characters_where_the_api_server_would() {
         let text = "ä".repeat(300);
-        let cut = shortened(&text);
+        let cut = shortened(&text, MAX_WARNING);
         assert!(cut.len() <= MAX_WARNING && cut.ends_with("ä…"), "{cut}");
-        assert_eq!(shortened("a\nb"), "a\u{fffd}b");
+        assert_eq!(shortened("a\nb", MAX_WARNING), "a\u{fffd}b");
     }
 }

@@ -1,7 +1,7 @@
 //! Whether an IPUJob is admitted: what is new about it has to follow the rules.
 
 use ipu_core::{Parsed, Violation, Warning};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::ignored::ignored;
@@ -156,7 +156,8 @@ fn manifest(request: &Request, object: &Value) -> Manifest {
     let mut wanted = Map::new();
     for (name, value) in object.as_object().into_iter().flatten() {
         if name != "metadata" && name != "status" {
-            wanted.insert(name.clone(), value.clone());
+            let templated = (name == "spec").then(|| without_template(value)).flatten();
+            wanted.insert(name.clone(), templated.unwrap_or_else(|| value.clone()));
         }
     }
     let mut metadata = Map::new();
@@ -180,4 +181,29 @@ fn manifest(request: &Request, object: &Value) -> Manifest {
         metadata.name = Some(format!("{prefix}{GENERATED}"));
     }
     manifest
+}
+
+/// A copy of `spec` that has of its template, the largest part by far, only what a job is judged by: whether there are containers. None
+/// without a template.
+fn without_template(spec: &Value) -> Option<Value> {
+    let containers = |template: &Map<String, Value>| {
+        let spec = template.get("spec")?.as_object()?;
+        Some(match spec.get("containers")? {
+            Value::Null => json!({"spec": {}}),
+            Value::Array(items) if items.is_empty() => json!({"spec": {"containers": []}}),
+            _ => json!({"spec": {"containers": [{}]}}),
+        })
+    };
+    let template = spec.pointer("/workers/template")?.as_object()?;
+    let copied = |object: &Map<String, Value>, but: &str, instead: Value| {
+        let others = object.iter().filter(|(name, _)| *name != but);
+        let mut copy: Map<_, _> = others
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        copy.insert(but.to_owned(), instead);
+        Value::Object(copy)
+    };
+    let outline = containers(template).unwrap_or_else(|| json!({}));
+    let workers = copied(spec.get("workers")?.as_object()?, "template", outline);
+    Some(copied(spec.as_object()?, "workers", workers))
 }

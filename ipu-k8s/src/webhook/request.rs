@@ -6,6 +6,10 @@ use serde_json::Value;
 /// The most bytes of a review: the API server takes objects of up to 3 MiB, and a review has the old one and the new one.
 pub const MAX_REVIEW_BYTES: usize = 8 << 20;
 
+/// The most bytes of memory, roughly, that the values of a review take once they are read. An object of many small values takes a
+/// hundred times the bytes of its text; one that Kubernetes stores, of at most 1.5 MiB, takes a few MiB.
+const MAX_MEMORY: usize = 32 << 20;
+
 /// The version of reviews that is spoken.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 
@@ -20,6 +24,14 @@ pub enum ReviewError {
     #[error("the review has {bytes} bytes; at most {MAX_REVIEW_BYTES} are read")]
     TooLarge {
         /// Its size.
+        bytes: usize,
+    },
+    /// Too many values.
+    #[error(
+        "the review has so many values that they would take {bytes} bytes; those of at most {MAX_MEMORY} bytes are read"
+    )]
+    TooMuch {
+        /// What they would take.
         bytes: usize,
     },
     /// No JSON, or not of the form of a review.
@@ -93,6 +105,10 @@ impl Request {
         if review.len() > MAX_REVIEW_BYTES {
             return Err(ReviewError::TooLarge { bytes: review.len() });
         }
+        let bytes = memory(review);
+        if bytes > MAX_MEMORY {
+            return Err(ReviewError::TooMuch { bytes });
+        }
         let malformed = |detail: String| ReviewError::Malformed { detail };
         let review: Review = serde_json::from_slice(review).map_err(|error| malformed(error.to_string()))?;
         if review.api_version != API_VERSION || review.kind != "AdmissionReview" {
@@ -126,6 +142,54 @@ impl Request {
             "" => Asked::Job { new, old },
             "scale" => Asked::Scale { new, old },
             _ => Asked::Nothing,
+        }
+    }
+}
+
+/// The memory, roughly, that the values of a JSON text take, beside the characters of its strings: an object has room for
+/// eleven fields if it has one, and a list for four items. What is no JSON takes none.
+fn memory(text: &[u8]) -> usize {
+    const OBJECT: usize = 700;
+    const LIST: usize = 150;
+    const FURTHER: usize = 140;
+    let mut bytes = 0;
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, byte) in text.iter().enumerate() {
+        if quoted {
+            quoted = escaped || *byte != b'"';
+            escaped = !escaped && *byte == b'\\';
+            continue;
+        }
+        bytes += match byte {
+            b'"' => {
+                quoted = true;
+                0
+            }
+            b'{' if text.get(at + 1) != Some(&b'}') => OBJECT,
+            b'[' if text.get(at + 1) != Some(&b']') => LIST,
+            b',' => FURTHER,
+            _ => 0,
+        };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_values_take_is_told_by_their_number_and_not_by_what_texts_have() {
+        for (text, bytes) in [
+            ("", 0),
+            ("{}", 0),
+            ("[]", 0),
+            (r#"{"a":1}"#, 700),
+            (r#"{"a":1,"b":[2,3],"c":{}}"#, 700 + 150 + 3 * 140),
+            (r#""[{,\\\"[{,""#, 0),
+            (r#"["\\\\",{"a":0}]"#, 150 + 140 + 700),
+        ] {
+            assert_eq!(memory(text.as_bytes()), bytes, "{text}");
         }
     }
 }

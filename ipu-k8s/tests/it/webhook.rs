@@ -521,6 +521,10 @@ fn what_is_no_review_is_an_error_and_a_review_without_its_object_is_refused() {
     assert!(error.to_string().contains("a uid of 0 bytes"), "{error}");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(validate(deep.as_bytes(), &rules).is_err());
+    let mut many = job();
+    many["spec"]["launcher"] = json!({"env": vec![json!({"name": ""}); 50_000]});
+    let error = validate(&review("CREATE", "", &many, &Value::Null), &rules).unwrap_err();
+    assert!(matches!(error, ReviewError::TooMuch { .. }), "{error}");
     let large = vec![b' '; MAX_REVIEW_BYTES + 1];
     assert!(matches!(
         validate(&large, &rules),
@@ -540,10 +544,15 @@ fn however_much_is_wrong_or_odd_the_answer_stays_small() {
     assert!(!answer.message().contains("field\n"));
     assert!(answer.message().len() < 64_000, "{}", answer.message().len());
     assert!(
-        answer.message().ends_with("- and 9900 more"),
+        answer.message().contains("breaks 1000 rules") && answer.message().ends_with("- and 900 more"),
         "{}",
         answer.message()
     );
+    let mut named = job();
+    named["spec"]["x".repeat(1_000_000)] = json!(1);
+    named["spec"]["restartPolicy"] = json!({"type": "ExitCode", "exitCodes": "y".repeat(1_000_000)});
+    let answer = created(&named);
+    assert!(!answer.allowed() && answer.to_review().to_string().len() < 6_000);
     let mut more = bad.clone();
     more["spec"]["jobInstances"] = json!(2);
     let answer = judge("UPDATE", &more, &bad);

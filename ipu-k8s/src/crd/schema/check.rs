@@ -9,6 +9,12 @@ use super::Field;
 use super::Kind::{self, Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
 use super::spec::SPEC;
 
+/// The most faults that are told of one manifest: more than anybody reads, and few enough to be compared with one another.
+const MOST_FAULTS: usize = 1000;
+
+/// The longest name, in bytes, that may be one of ours with slips of the fingers.
+const LONGEST_SLIP: usize = 64;
+
 /// Takes out of `object`, which stands at `path`, everything that does not fit `fields`, and says what that was. What
 /// is null counts as absent. What is left can be read.
 pub(in crate::crd) fn prune(
@@ -27,7 +33,9 @@ pub(in crate::crd) fn prune(
             Some(_) if value.is_null() => false,
             Some(field) => fits(value, &path, &field.kind, found),
             None => {
-                found.push(unknown(&path, name, value, fields));
+                if found.len() < MOST_FAULTS {
+                    found.push(unknown(&path, name, value, fields));
+                }
                 false
             }
         }
@@ -57,11 +65,11 @@ fn fits(value: &mut Value, path: &str, kind: &Kind, found: &mut Vec<Violation>) 
             return true;
         }
         (Texts, Value::Array(items)) => {
-            let before = found.len();
+            let mut all = true;
             for (index, item) in items.iter_mut().enumerate() {
-                fits(item, &format!("{path}[{index}]"), &Text, found);
+                all &= fits(item, &format!("{path}[{index}]"), &Text, found);
             }
-            return found.len() == before;
+            return all;
         }
         (TextMap, Value::Object(items)) => {
             items.retain(|name, item| fits(item, &format!("{path}.{name}"), &Text, found));
@@ -79,6 +87,9 @@ fn fits(value: &mut Value, path: &str, kind: &Kind, found: &mut Vec<Violation>) 
         (Object(_) | Any, _) => ("an object", "write its fields below it, indented"),
         (Objects(_), _) => ("a list of objects", "write one list item for each"),
     };
+    if found.len() >= MOST_FAULTS {
+        return false;
+    }
     // The value of a variable may be a secret.
     let shown = if path.ends_with("].value") {
         "…".into()
@@ -114,6 +125,9 @@ fn unknown(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation
 fn nearest(name: &str, fields: &[Field]) -> Option<String> {
     let same = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
     let close = || {
+        if name.len() > LONGEST_SLIP {
+            return None;
+        }
         let slips = fields
             .iter()
             .map(|field| (strsim::damerau_levenshtein(field.name, name), field));
