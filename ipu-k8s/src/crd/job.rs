@@ -37,7 +37,7 @@ impl IpuJob {
     /// The value of `spec.managedBy` that means our operator, as its absence does.
     pub const OPERATOR: &'static str = "graphcore.ai/ipu-operator";
 
-    /// Who else looks after the job, if somebody does: then our operator leaves it alone.
+    /// Who else looks after the job, if somebody does: then our operator leaves it alone. An empty text is nobody.
     ///
     /// ```
     /// use ipu_k8s::crd::IpuJob;
@@ -46,13 +46,19 @@ impl IpuJob {
     /// assert_eq!(job.other_manager(), None);
     /// job.spec.managed_by = Some(IpuJob::OPERATOR.into());
     /// assert_eq!(job.other_manager(), None);
+    /// job.spec.managed_by = Some(String::new());
+    /// assert_eq!(job.other_manager(), None);
     /// job.spec.managed_by = Some("kueue.x-k8s.io/multikueue".into());
     /// assert_eq!(job.other_manager(), Some("kueue.x-k8s.io/multikueue"));
     /// ```
     #[must_use]
     pub fn other_manager(&self) -> Option<&str> {
-        let manager = self.spec.managed_by.as_deref();
-        manager.filter(|manager| *manager != Self::OPERATOR)
+        Self::another(self.spec.managed_by.as_deref())
+    }
+
+    /// The manager that a `spec.managedBy` names, if it is not our operator.
+    pub(crate) fn another(manager: Option<&str>) -> Option<&str> {
+        manager.filter(|manager| !manager.is_empty() && *manager != Self::OPERATOR)
     }
 
     /// Whether the job keeps off the host's network where the installation would put it there. It cannot ask for it where

@@ -131,10 +131,7 @@ impl Operator {
                 Wake::WhenTold
             });
         }
-        if object["spec"]["managedBy"]
-            .as_str()
-            .is_some_and(|manager| manager != IpuJob::OPERATOR)
-        {
+        if IpuJob::another(object["spec"]["managedBy"].as_str()).is_some() {
             return Ok(Wake::WhenTold);
         }
         let finalizers = metadata["finalizers"].as_array();

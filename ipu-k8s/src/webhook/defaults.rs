@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{FINALIZER, MANAGED_BY, spec_of};
+use super::{FINALIZER, spec_of};
+use crate::crd::IpuJob;
 
 /// The operations of JSON Patch that make `new` complete; none if it is, or cannot be.
 pub(super) fn patch(new: &Value, old: Option<&Value>) -> Vec<Value> {
@@ -23,8 +24,7 @@ pub(super) fn patch(new: &Value, old: Option<&Value>) -> Vec<Value> {
 }
 
 fn finalizer(new: &Value, spec: &Map<String, Value>, patch: &mut Vec<Value>) {
-    let manager = given(spec, "managedBy");
-    if manager.is_some_and(|manager| manager != MANAGED_BY) {
+    if IpuJob::another(given(spec, "managedBy").and_then(Value::as_str)).is_some() {
         return;
     }
     let Some(metadata) = new.get("metadata").and_then(Value::as_object) else {

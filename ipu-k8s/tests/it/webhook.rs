@@ -142,9 +142,11 @@ fn a_finalizer_of_somebody_else_stays_and_a_job_of_another_manager_gets_none_of_
     let stored = patched(&managed, &mutated("CREATE", &managed, &Value::Null));
     assert!(stored["metadata"].get("finalizers").is_none());
     assert_eq!(stored["spec"]["cleanPodPolicy"], "None");
-    let ours = job_with(&json!({"managedBy": "graphcore.ai/ipu-operator"}));
-    let stored = patched(&ours, &mutated("CREATE", &ours, &Value::Null));
-    assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
+    for us in ["graphcore.ai/ipu-operator", ""] {
+        let ours = job_with(&json!({"managedBy": us}));
+        let stored = patched(&ours, &mutated("CREATE", &ours, &Value::Null));
+        assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
+    }
 }
 
 #[test]

@@ -189,6 +189,12 @@ fn another_managers_jobs_are_left_alone() {
     let job = setting.pass("a");
     assert_eq!(job["metadata"]["finalizers"], Value::Null);
     assert_eq!(setting.world.state().writes, 0);
+
+    // Nobody is no manager.
+    let mut spec = sample();
+    spec["managedBy"] = "".into();
+    setting.world.submit("b", spec);
+    setting.until("b", |job| job["status"]["phase"] == "Running");
 }
 
 #[test]
