@@ -1,5 +1,6 @@
 //! The operator without a cluster: one pass at a time, and thousands of them in a simulated one.
 
+mod ear;
 mod failures;
 mod force;
 mod leaving;

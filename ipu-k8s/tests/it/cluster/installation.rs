@@ -84,10 +84,11 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const NEEDED: [Right; 40] = [
+const NEEDED: [Right; 41] = [
     Right(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Right(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Right(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
+    Right(OPERATOR, "delete", "graphcore.ai", "ipujobs", "default"),
     Right(OPERATOR, "update", "graphcore.ai", "ipujobs/status", "default"),
     Right(
         OPERATOR,
@@ -187,7 +188,7 @@ const NEEDED: [Right; 40] = [
     Right(PROXY, "list", "graphcore.ai", "ipujobs", ""),
 ];
 
-const DENIED: [Right; 22] = [
+const DENIED: [Right; 21] = [
     Right(OPERATOR, "get", "", "secrets", "default"),
     Right(OPERATOR, "list", "", "secrets", NAMESPACE),
     Right(OPERATOR, "get", "", "secrets:another", NAMESPACE),
@@ -213,7 +214,6 @@ const DENIED: [Right; 22] = [
         "",
     ),
     Right(OPERATOR, "create", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "delete", "graphcore.ai", "ipujobs", "default"),
     Right(OPERATOR, "get", "", "nodes", ""),
     Right(PROXY, "get", "", "secrets", NAMESPACE),
     Right(PROXY, "list", "", "configmaps", NAMESPACE),

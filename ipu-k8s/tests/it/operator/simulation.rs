@@ -114,8 +114,12 @@ impl Life {
         let key = (which, job);
         if !self.passes.contains_key(&key) {
             let operator = Arc::clone(&self.operators[which]);
-            // A reflector may be late, too.
-            let object = self.world.state().jobs[&key.1].clone();
+            let object = {
+                let state = self.world.state();
+                let of = super::world::key(&state.jobs[&key.1]);
+                state.ears[which].jobs.get(&of).cloned()
+            };
+            let Some(object) = object else { return };
             self.passes.insert(
                 key.clone(),
                 Box::pin(async move { operator.reconcile(&object).await }),
@@ -218,31 +222,27 @@ impl Life {
         let mut again: BTreeMap<JobKey, u64> = BTreeMap::new();
         let mut quiet = 0;
         for _ in 0..400 {
-            let (before, now, mut due) = {
+            let (before, now) = {
                 let mut state = self.world.state();
-                (state.version, state.now, std::mem::take(&mut state.ears[0].due))
+                let now = state.now;
+                let late = again.iter().filter(|(_, at)| **at <= now);
+                state.ears[0].due.extend(late.map(|(job, _)| job.clone()));
+                (state.version, now)
             };
-            due.extend(
-                again
-                    .iter()
-                    .filter(|(_, at)| **at <= now)
-                    .map(|(job, _)| job.clone()),
-            );
-            let jobs: Vec<Value> = self.world.state().jobs.values().cloned().collect();
-            for job in jobs {
-                let key = key(&job);
-                if !due.contains(&key) {
-                    continue;
-                }
-                let operator = Arc::clone(&self.operators[0]);
-                match finish(operator.reconcile(&job)) {
-                    Ok(Wake::WhenTold) => again.remove(&key),
-                    Ok(Wake::After(pause)) => {
+            for _ in 0..40 {
+                let due = self.world.state().ears[0].due.pop_first();
+                let Some(job) = due else { break };
+                match self.pass(&job) {
+                    None | Some(Ok(Wake::WhenTold)) => again.remove(&job),
+                    Some(Ok(Wake::After(pause))) => {
                         let pause = u64::try_from(pause.as_millis()).unwrap();
-                        again.insert(key, now + pause)
+                        again.insert(job, now + pause)
                     }
-                    Err(_) => again.insert(key, now),
+                    Some(Err(_)) => again.insert(job, now),
                 };
+                for _ in 0..self.random.below(4) {
+                    self.world.state().tell();
+                }
             }
             self.world.settle();
             self.world.state().check();
@@ -257,6 +257,19 @@ impl Life {
             }
         }
         panic!("it never comes to rest");
+    }
+
+    /// A pass over a job as it was heard of last, while things happen of which nobody is told meanwhile; none if there is no such job.
+    fn pass(&self, job: &JobKey) -> Option<Result<Wake, PortError>> {
+        let job = self.world.state().ears[0].jobs.get(job).cloned()?;
+        let operator = Arc::clone(&self.operators[0]);
+        let mut pass = Box::pin(async move { operator.reconcile(&job).await });
+        loop {
+            if let Poll::Ready(outcome) = pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return Some(outcome);
+            }
+            self.world.stir();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A small world for the operator: an API server in memory that is late, forgets to answer and refuses old versions, a
 //! kubelet that runs nothing, and a ledger of one controller. Everything that takes time happens when [`World::step`] says.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ipu_core::{JobKey, PartitionId, Timestamp};
@@ -10,50 +10,10 @@ use ipu_k8s::operator::{Cache, JobEvent};
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
+use super::ear::{Ear, Told};
 use super::force::Unseen;
 use super::port::Port;
 use super::random::Random;
-
-/// What a watch is told.
-#[derive(Clone, Debug)]
-pub(crate) enum Told {
-    /// A job, and its version.
-    Job(JobKey, u64),
-    Pod(Value),
-    PodGone(Value),
-    Hold(Box<PartitionDocument>),
-    HoldGone(JobKey, u32),
-}
-
-/// One operator's way of hearing: what it has not been told yet.
-#[derive(Debug, Default)]
-pub(crate) struct Ear {
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) waiting: VecDeque<Told>,
-    /// The jobs that are to be looked at because of what was told.
-    pub(crate) due: BTreeSet<JobKey>,
-}
-
-impl Ear {
-    /// Hears what was told, as the loop does.
-    fn hear(&mut self, told: Told) {
-        let due = match told {
-            Told::Job(job, version) => (!self.cache.is_settled(&job, version)).then_some(job),
-            Told::Pod(pod) => self.cache.heard(&pod),
-            Told::PodGone(pod) => self.cache.gone(&pod),
-            Told::Hold(document) => {
-                let job = owner(document.owner.as_ref().unwrap());
-                self.cache.holds(&job, document.instance);
-                self.cache.is_news(&job, &document).then_some(job)
-            }
-            Told::HoldGone(job, instance) => {
-                self.cache.holds_no_more(&job, instance);
-                Some(job)
-            }
-        };
-        self.due.extend(due);
-    }
-}
 
 /// A partition in the ledger.
 #[derive(Clone, Debug)]
@@ -176,7 +136,7 @@ impl World {
             },
             "spec": spec,
         });
-        let told = Told::Job(key(&job), version);
+        let told = Told::Job(job.clone());
         state.jobs.insert(name.to_owned(), job);
         state.everybody_hears(&told);
     }
@@ -189,7 +149,9 @@ impl World {
             return;
         }
         if job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+            let job = key(job);
             state.jobs.remove(name);
+            state.everybody_hears(&Told::JobGone(job));
             return;
         }
         state.change_job(name, |job| job["metadata"]["deletionTimestamp"] = now.into());
@@ -198,18 +160,10 @@ impl World {
     /// A new process has taken the operator's place: it knows nothing, and lists everything first.
     pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
         let mut state = self.state();
-        let cache = Arc::new(Cache::new());
-        cache.begin();
-        state.pods.values().for_each(|pod| cache.list(pod));
-        let _ = cache.end();
-        let holds = state.holds.values();
-        cache.holds_only(holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance)));
-        let due: BTreeSet<JobKey> = state.jobs.values().map(key).collect();
-        state.ears[ear] = Ear {
-            cache: Arc::clone(&cache),
-            waiting: VecDeque::new(),
-            due,
-        };
+        let mut new = Ear::default();
+        new.list(state.jobs.values(), state.pods.values(), state.holds.values());
+        let cache = Arc::clone(&new.cache);
+        state.ears[ear] = new;
         cache
     }
 
@@ -222,6 +176,16 @@ impl World {
             2 | 3 => state.kubelet(),
             4 => state.collect(),
             _ => state.controller(),
+        }
+    }
+
+    /// Something may happen of which nobody is told yet.
+    pub(crate) fn stir(&self) {
+        let mut state = self.state();
+        match state.random.below(4) {
+            0 => state.kubelet(),
+            1 => state.controller(),
+            _ => {}
         }
     }
 
@@ -263,11 +227,13 @@ impl State {
         };
         change(job);
         job["metadata"]["resourceVersion"] = version.to_string().into();
-        let told = Told::Job(key(job), version);
+        let told = Told::Job(job.clone());
         let gone = !job["metadata"]["deletionTimestamp"].is_null()
             && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         if gone {
+            let job = key(job);
             self.jobs.remove(name);
+            self.everybody_hears(&Told::JobGone(job));
         } else {
             self.everybody_hears(&told);
         }
@@ -322,17 +288,7 @@ impl State {
         let gap = self.trouble != 0 && self.random.one_in(self.gaps);
         let ear = &mut self.ears[ear];
         if gap {
-            // The watch broke: what it had not told is listed instead.
-            ear.waiting.clear();
-            ear.cache.begin();
-            self.pods.values().for_each(|pod| ear.cache.list(pod));
-            ear.due.extend(ear.cache.end());
-            let holds = self.holds.values();
-            let holds = holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance));
-            ear.due.extend(holds.clone().map(|(job, _)| job));
-            ear.cache.holds_only(holds);
-            // All jobs are listed, too.
-            ear.due.extend(self.jobs.values().map(key));
+            ear.list(self.jobs.values(), self.pods.values(), self.holds.values());
             return;
         }
         if let Some(told) = ear.waiting.pop_front() {
