@@ -145,15 +145,20 @@ fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
          applies of these messages. The [webhook](../ipujob.md) says everything else, as `ipuctl plan` does.\n\n",
     );
     for message in IpuJob::rules() {
-        writeln!(text, "- {message}")?;
+        writeln!(text, "- {}", plain(&message))?;
     }
     let fields = schema["properties"]["spec"]["properties"].as_object();
     for field in fields.into_iter().flatten().map(|(_, field)| field) {
         for rule in field["x-kubernetes-validations"].as_array().into_iter().flatten() {
-            writeln!(text, "- {}", word(&rule["message"])?)?;
+            writeln!(text, "- {}", plain(word(&rule["message"])?))?;
         }
     }
     Ok(())
+}
+
+/// A sentence of which nothing is taken for a tag of HTML.
+fn plain(sentence: &str) -> String {
+    sentence.replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn word(value: &Value) -> Result<&str, Box<dyn Error>> {
