@@ -119,9 +119,17 @@ impl Cache {
         let Some(pod) = KubePod::read(pod) else {
             return false;
         };
-        // What the watch has passed already it has told of, and perhaps of its end too.
         if pod.version <= known.heard {
-            return false;
+            let pods = known.pods.get(&pod.job);
+            let told = pods.is_some_and(|pods| pods.values().any(|known| known.uid == pod.uid));
+            // What the watch has passed it has told of, and perhaps of its end too; but if it began anew meanwhile, of what went before that
+            // it never tells.
+            if told || known.lists == lists {
+                return false;
+            }
+            let new = known.put(pod.clone());
+            known.remove(&pod.job, &pod.name, &pod.uid);
+            return new;
         }
         if known.lists != lists {
             // It may have gone before a list that was made meanwhile, which then did not tell of it.

@@ -247,6 +247,32 @@ fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
 }
 
 #[test]
+fn an_answer_that_a_newer_list_does_not_have_any_more_is_of_one_that_was_taken_away() {
+    let cache = Cache::new();
+    let taken = || {
+        let taken = cache.taken(&a(), 1, &JobStatus::default(), &BTreeSet::new());
+        taken
+            .into_iter()
+            .filter_map(|(_, gone)| gone.worker)
+            .collect::<Vec<_>>()
+    };
+    let lists = cache.lists();
+    cache.begin();
+    cache.list(&pod(C, 9));
+    let _ = cache.end();
+    // It was created before the list was made, and nothing ever tells of it.
+    assert!(cache.answered(&pod(A, 2), lists));
+    assert_eq!(taken(), [0]);
+    assert_eq!(cache.pods(&a()).len(), 1);
+    // It is listed, or was told of since.
+    assert!(!cache.answered(&pod(C, 8), lists));
+    let _ = cache.heard(&pod(D, 10));
+    assert!(!cache.answered(&pod(D, 10), lists));
+    assert!(!cache.answered(&pod(B, 9), cache.lists()));
+    assert_eq!(taken(), [0]);
+}
+
+#[test]
 fn a_kubernetes_pod_that_is_not_where_a_job_is_says_nothing_of_it_whatever_its_labels_are() {
     let cache = Cache::new();
     let _ = cache.heard(&pod(A, 1));
