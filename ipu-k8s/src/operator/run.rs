@@ -346,10 +346,14 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
         match events.try_next().await {
             Ok(Some(event)) => match event.told {
                 Told::Snapshot(list) => {
-                    let all = list.partitions.iter().filter_map(of_a_job);
-                    known = all.collect();
+                    let all = list.partitions.iter().filter_map(of_a_job).collect();
+                    let before = std::mem::replace(&mut known, all);
                     cache.holds_only(known.values().cloned());
-                    known.values().for_each(|(job, _)| tell(job));
+                    // Nothing was told of what went while nothing was heard.
+                    before
+                        .values()
+                        .chain(known.values())
+                        .for_each(|(job, _)| tell(job));
                 }
                 Told::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
                     Some((id, (job, instance))) => {
@@ -458,7 +462,7 @@ mod tests {
 
     /// Answers a request for the proxy's events as a proxy that has been there all the time: with everything, unless the client
     /// says where it was.
-    fn answer(listener: &TcpListener) -> TcpStream {
+    fn answer(listener: &TcpListener, partitions: &Value) -> TcpStream {
         let (mut stream, _) = listener.accept().expect("it asks");
         let lines = BufReader::new(&stream).lines().map_while(Result::ok);
         let resumes = lines
@@ -467,32 +471,49 @@ mod tests {
         let mut answer =
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned();
         if !resumes {
-            answer += "event: snapshot\nid: 1\ndata: {\"partitions\": []}\n\n";
+            answer += &format!(
+                "event: snapshot\nid: 1\ndata: {}\n\n",
+                json!({"partitions": partitions})
+            );
         }
         stream.write_all(answer.as_bytes()).expect("it is read");
         stream
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_the_proxy_holds_is_known_again_after_an_error_that_its_client_does_not_mend() {
+    async fn what_the_proxy_holds_is_known_again_after_an_error_and_jobs_are_told_of_what_went_meanwhile() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let mut options = ClientOptions::default();
         options.retry.attempts = 1;
         let proxy = ProxyClient::new(&url, options).expect("a client");
         let cache = Arc::new(Cache::new());
-        let (told, _queue) = unbounded();
+        let (told, mut queue) = unbounded();
         let hearing = tokio::spawn(hear_partitions(proxy, Arc::clone(&cache), told));
         let is_told = async |told: bool| {
             while cache.is_told() != told {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
+        let partition = json!({
+            "id": "p-a-0", "state": "releasing", "instance": 0, "attempt": 0, "since": 1,
+            "owner": {"kind": "IPUJob", "namespace": "n", "name": "a", "uid": "u"},
+            "size": 1, "gcds": 1, "replicas": 1, "reconfigurable": false, "controller": null, "ipus": [], "heldSince": null,
+            "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null,
+            "errors": [], "env": {},
+        });
         let scenes = async {
-            for told in [true, false, true] {
+            for holds in [Some(json!([partition])), None, Some(json!([]))] {
                 // When a connection is dropped, the stream has ended.
-                let open = told.then(|| tokio::task::block_in_place(|| answer(&listener)));
-                is_told(told).await;
+                let answer = |all: &Value| tokio::task::block_in_place(|| answer(&listener, all));
+                let open = holds.as_ref().map(answer);
+                is_told(open.is_some()).await;
+                if open.is_some() {
+                    assert_eq!(
+                        queue.next().await.map(|job| name_of(&job)).as_deref(),
+                        Some("n/a")
+                    );
+                }
                 drop(open);
             }
         };

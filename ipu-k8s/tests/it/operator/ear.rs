@@ -8,33 +8,105 @@ use ipu_k8s::operator::Cache;
 use ipu_proxy_client::PartitionDocument;
 use serde_json::Value;
 
-use super::world::{Hold, key, owner};
+use super::world::{key, owner};
 
 /// What a watch is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Job(Value),
     JobGone(JobKey),
+    Jobs(Vec<Value>),
     Pod(Value),
     PodGone(Value),
+    Pods(Vec<Value>),
     Hold(Box<PartitionDocument>),
     HoldGone(JobKey, u32),
+    Holds(Vec<(JobKey, u32)>),
+}
+
+/// Each watch tells in order, and all of them know nothing of one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Jobs,
+    Pods,
+    Holds,
+}
+
+impl Watch {
+    pub(super) const ALL: [Self; 3] = [Self::Jobs, Self::Pods, Self::Holds];
+}
+
+impl Told {
+    const fn by(&self) -> Watch {
+        match self {
+            Self::Job(_) | Self::JobGone(_) | Self::Jobs(_) => Watch::Jobs,
+            Self::Pod(_) | Self::PodGone(_) | Self::Pods(_) => Watch::Pods,
+            Self::Hold(_) | Self::HoldGone(..) | Self::Holds(_) => Watch::Holds,
+        }
+    }
 }
 
 /// One operator's way of hearing: what it has not been told yet.
 #[derive(Debug, Default)]
 pub(crate) struct Ear {
     pub(crate) cache: Arc<Cache>,
-    pub(crate) waiting: VecDeque<Told>,
+    /// What each watch has still to tell, with the number of what happened.
+    waiting: [VecDeque<(u64, Told)>; 3],
+    /// How much there was to be told so far.
+    happened: u64,
     /// The jobs as they were heard of last.
     pub(crate) jobs: BTreeMap<JobKey, Value>,
+    /// The instances that hold or wait for something, as far as was heard.
+    held: BTreeSet<(JobKey, u32)>,
     /// The jobs that are to be looked at because of what was told.
     pub(crate) due: BTreeSet<JobKey>,
 }
 
 impl Ear {
+    /// There is something to be told.
+    pub(super) fn put(&mut self, told: Told) {
+        self.happened += 1;
+        self.waiting[told.by() as usize].push_back((self.happened, told));
+    }
+
+    /// Whether it was told everything.
+    pub(crate) fn has_heard_all(&self) -> bool {
+        self.watches().is_empty()
+    }
+
+    /// The watches that have something to tell.
+    pub(super) fn watches(&self) -> Vec<Watch> {
+        let tells = |watch: &Watch| !self.waiting[*watch as usize].is_empty();
+        Watch::ALL.into_iter().filter(tells).collect()
+    }
+
+    /// The watch that has to tell what happened first.
+    pub(super) fn first(&self) -> Watch {
+        let number = |watch: &Watch| self.waiting[*watch as usize].front().map(|(number, _)| *number);
+        let first = self.watches().into_iter().min_by_key(number);
+        first.unwrap_or(Watch::Jobs)
+    }
+
+    /// Hears the next of what a watch tells.
+    pub(super) fn hear_next(&mut self, watch: Watch) {
+        if let Some((_, told)) = self.waiting[watch as usize].pop_front() {
+            self.hear(told);
+        }
+    }
+
+    /// A watch broke, or begins: instead of what it had not told it tells of `all`, as it is now, when that gets here.
+    pub(super) fn begin_anew(&mut self, watch: Watch, all: Told) {
+        self.waiting[watch as usize].clear();
+        self.put(all);
+        match watch {
+            Watch::Jobs => {}
+            Watch::Pods => self.cache.begin(),
+            Watch::Holds => self.cache.hears_nothing(),
+        }
+    }
+
     /// Hears what was told, as the loop does.
-    pub(super) fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: Told) {
         let due = match told {
             Told::Job(job) => {
                 let of = key(&job);
@@ -52,39 +124,40 @@ impl Ear {
                 self.cache.forget(&job);
                 None
             }
+            Told::Jobs(jobs) => {
+                let before = std::mem::take(&mut self.jobs);
+                self.jobs = jobs.into_iter().map(|job| (key(&job), job)).collect();
+                let gone = before.keys().filter(|job| !self.jobs.contains_key(*job));
+                gone.for_each(|job| self.cache.forget(job));
+                self.due.extend(self.jobs.keys().cloned());
+                None
+            }
             Told::Pod(pod) => self.cache.heard(&pod),
             Told::PodGone(pod) => self.cache.gone(&pod),
+            Told::Pods(pods) => {
+                pods.iter().for_each(|pod| self.cache.list(pod));
+                self.due.extend(self.cache.end());
+                None
+            }
             Told::Hold(document) => {
                 let job = owner(document.owner.as_ref().unwrap());
+                self.held.insert((job.clone(), document.instance));
                 self.cache.holds(&job, document.instance);
                 self.cache.is_news(&job, &document).then_some(job)
             }
             Told::HoldGone(job, instance) => {
+                self.held.remove(&(job.clone(), instance));
                 self.cache.holds_no_more(&job, instance);
                 Some(job)
             }
+            Told::Holds(holds) => {
+                let before = std::mem::replace(&mut self.held, holds.iter().cloned().collect());
+                let all = before.iter().chain(&self.held);
+                self.due.extend(all.map(|(job, _)| job.clone()));
+                self.cache.holds_only(holds);
+                None
+            }
         };
         self.due.extend(due);
-    }
-
-    /// The watches broke, or begin: what they had not told is listed instead.
-    pub(super) fn list<'a>(
-        &mut self,
-        jobs: impl Iterator<Item = &'a Value>,
-        pods: impl Iterator<Item = &'a Value>,
-        holds: impl Iterator<Item = &'a Hold> + Clone,
-    ) {
-        self.waiting.clear();
-        self.cache.begin();
-        pods.for_each(|pod| self.cache.list(pod));
-        self.due.extend(self.cache.end());
-        let holds = holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance));
-        self.due.extend(holds.clone().map(|(job, _)| job));
-        self.cache.holds_only(holds);
-        let before = std::mem::take(&mut self.jobs);
-        self.jobs = jobs.map(|job| (key(job), job.clone())).collect();
-        let gone = before.keys().filter(|job| !self.jobs.contains_key(*job));
-        gone.for_each(|job| self.cache.forget(job));
-        self.due.extend(self.jobs.keys().cloned());
     }
 }

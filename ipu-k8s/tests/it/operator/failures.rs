@@ -37,9 +37,7 @@ fn ends(setting: &Setting, name: &str, code: u8, words: &str) {
             "exitCode": code, "reason": "Error", "finishedAt": second, "startedAt": second, "message": words,
         }}}]);
     });
-    while state.ears.iter().any(|ear| !ear.waiting.is_empty()) {
-        state.tell();
-    }
+    state.tell_all();
 }
 
 fn first_failure(job: &Value) -> (&str, u64) {

@@ -10,7 +10,7 @@ use ipu_k8s::operator::{Cache, Operator, Wake};
 use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
-use super::world::{Operators, World, key, owner, time};
+use super::world::{Operators, Watches, World, key, owner, time};
 
 /// Runs `future`, which waits for nobody but its turn.
 pub(super) fn finish<T>(future: impl Future<Output = T>) -> T {
@@ -32,6 +32,7 @@ impl Setting {
         // A seed of a world without trouble.
         let world = World::new(0, Operators::One);
         world.state().trouble = 0;
+        world.state().watches = Watches::InOrder;
         let port = world.port();
         let cache = world.restart(0);
         let operator = Operator::new(port.clone(), port, cache, Installation::default(), world.clock());
@@ -288,9 +289,7 @@ fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node has the label"},
         ]});
     });
-    while !setting.world.state().ears[0].waiting.is_empty() {
-        setting.world.state().tell();
-    }
+    setting.world.state().tell_all();
     // Something was written a moment ago, so these words have to wait; nothing else will wake the operator.
     let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
         panic!("it is never looked at again");
@@ -315,9 +314,7 @@ fn a_job_says_of_which_node_nothing_is_heard() {
             pod["spec"]["nodeName"] = "one".into();
             change(pod);
         });
-        while !setting.world.state().ears[0].waiting.is_empty() {
-            setting.world.state().tell();
-        }
+        setting.world.state().tell_all();
         // Words alone are not written at once.
         setting.pass("a");
         setting.world.state().now += 20_000;

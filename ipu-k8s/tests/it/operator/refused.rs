@@ -263,9 +263,7 @@ fn a_launcher_that_cannot_start_gives_the_partition_back_and_says_what_it_waited
         pod["status"]["containerStatuses"] =
             json!([{"name": "main", "state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no such Secret"}}}]);
     });
-    while !setting.world.state().ears[0].waiting.is_empty() {
-        setting.world.state().tell();
-    }
+    setting.world.state().tell_all();
     let job = setting.until("a", |job| {
         setting.world.state().now += 1000;
         job["status"]["instances"][0]["givenBack"] == 1

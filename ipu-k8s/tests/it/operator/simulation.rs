@@ -22,6 +22,9 @@ type Pass = Pin<Box<dyn Future<Output = Result<Wake, PortError>>>>;
 /// How many lives are simulated by default; `IPU_OPERATOR_CASES` says otherwise.
 const CASES: u64 = 1000;
 
+/// For how many rounds watches still break when nothing else goes wrong any more.
+const GAPS: u32 = 20;
+
 /// What all lives together came to.
 #[derive(Debug, Default)]
 struct Reached(BTreeMap<String, u64>);
@@ -75,7 +78,12 @@ impl Life {
         (many > 0).then(|| jobs[usize::try_from(self.random.below(many)).unwrap()].clone())
     }
 
-    fn submit(&mut self, number: u64) {
+    /// Submits a job, unless one of its name is there still; how many it has submitted.
+    fn submit(&mut self) -> u64 {
+        let name = format!("job{}", self.random.below(5));
+        if self.world.state().jobs.contains_key(&name) {
+            return 0;
+        }
         let random = &mut self.random;
         let policies = [
             json!({"type": "Never"}),
@@ -104,7 +112,8 @@ impl Life {
         if random.one_in(3) {
             spec["ttlSecondsAfterFinished"] = random.below(20).into();
         }
-        self.world.submit(&format!("job{number}"), spec);
+        self.world.submit(&name, spec);
+        1
     }
 
     /// Lets a pass over a job begin, or get on by one call.
@@ -167,10 +176,7 @@ impl Life {
         let mut submitted = 0;
         for _ in 0..700 {
             match self.random.below(60) {
-                0 if submitted < 5 => {
-                    submitted += 1;
-                    self.submit(submitted);
-                }
+                0 if submitted < 8 => submitted += self.submit(),
                 1 => {
                     reached.count("crashes");
                     self.crash();
@@ -221,9 +227,12 @@ impl Life {
     fn rest(&mut self) {
         let mut again: BTreeMap<JobKey, u64> = BTreeMap::new();
         let mut quiet = 0;
-        for _ in 0..400 {
+        for round in 0..400 {
             let (before, now) = {
                 let mut state = self.world.state();
+                if round == GAPS {
+                    state.gaps = 0;
+                }
                 let now = state.now;
                 let late = again.iter().filter(|(_, at)| **at <= now);
                 state.ears[0].due.extend(late.map(|(job, _)| job.clone()));
@@ -248,7 +257,7 @@ impl Life {
             self.world.state().check();
             let idle = {
                 let state = self.world.state();
-                state.version == before && state.ears[0].due.is_empty() && state.ears[0].waiting.is_empty()
+                state.version == before && state.ears[0].due.is_empty() && state.ears[0].has_heard_all()
             };
             quiet = if idle { quiet + 1 } else { 0 };
             // Longer than the longest pause between attempts.

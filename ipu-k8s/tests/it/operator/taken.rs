@@ -27,17 +27,13 @@ fn delete_by_hand(setting: &Setting, name: &str) {
         pod["metadata"]["deletionTimestamp"] = moment(now + 2_000);
         pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     });
-    while !setting.world.state().ears[0].waiting.is_empty() {
-        setting.world.state().tell();
-    }
+    setting.world.state().tell_all();
 }
 
 /// A Kubernetes Pod is taken away by force: nobody knows whether its process has ended.
 fn take_by_force(setting: &Setting, name: &str) {
     setting.world.state().remove_pod(name);
-    while !setting.world.state().ears[0].waiting.is_empty() {
-        setting.world.state().tell();
-    }
+    setting.world.state().tell_all();
 }
 
 /// Whatever takes it, it is made again, and the job never takes it for done or failed.

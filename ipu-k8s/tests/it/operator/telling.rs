@@ -17,9 +17,7 @@ fn alone(command: &[&str]) -> Value {
 /// Everybody hears of what was done to a Kubernetes Pod, and the job is looked at: at once, and when its words may be written.
 fn after(setting: &Setting, name: &str, change: impl FnOnce(&mut Value)) -> Value {
     setting.world.state().change_pod(name, change);
-    while !setting.world.state().ears[0].waiting.is_empty() {
-        setting.world.state().tell();
-    }
+    setting.world.state().tell_all();
     setting.pass("a");
     setting.world.state().now += 20_000;
     for _ in 0..3 {

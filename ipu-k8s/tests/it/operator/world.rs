@@ -10,7 +10,7 @@ use ipu_k8s::operator::{Cache, JobEvent};
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
-use super::ear::{Ear, Told};
+use super::ear::{Ear, Told, Watch};
 use super::force::Unseen;
 use super::port::Port;
 use super::random::Random;
@@ -53,10 +53,20 @@ pub(crate) struct State {
     pub(crate) proxy_is_away: bool,
     /// How many objects were applied.
     pub(crate) applied: u64,
-    /// How often a watch breaks while things go wrong: one time that it is heard in so many.
-    gaps: u64,
+    /// How often a watch that is late breaks: one time that it is heard in so many; never if 0.
+    pub(super) gaps: u64,
     /// How many operators may work at the same time.
     pub(crate) operators: Operators,
+    pub(crate) watches: Watches,
+}
+
+/// How what the watches tell comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watches {
+    /// As it happened.
+    InOrder,
+    /// One may be later than another.
+    Apart,
 }
 
 /// How many operators work at the same time.
@@ -106,6 +116,7 @@ impl World {
             applied: 0,
             gaps,
             operators,
+            watches: Watches::Apart,
         })))
     }
 
@@ -161,7 +172,10 @@ impl World {
     pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
         let mut state = self.state();
         let mut new = Ear::default();
-        new.list(state.jobs.values(), state.pods.values(), state.holds.values());
+        for watch in Watch::ALL {
+            new.begin_anew(watch, state.all(watch));
+            new.hear_next(watch);
+        }
         let cache = Arc::clone(&new.cache);
         state.ears[ear] = new;
         cache
@@ -242,7 +256,7 @@ impl State {
     /// All ears will be told.
     fn everybody_hears(&mut self, told: &Told) {
         for ear in &mut self.ears {
-            ear.waiting.push_back(told.clone());
+            ear.put(told.clone());
         }
     }
 
@@ -283,16 +297,46 @@ impl State {
         self.everybody_hears(&told);
     }
 
+    /// Everything that a watch tells when it begins.
+    fn all(&self, watch: Watch) -> Told {
+        let whose = |hold: &Hold| (owner(&hold.wanted.owner), hold.wanted.instance);
+        match watch {
+            Watch::Jobs => Told::Jobs(self.jobs.values().cloned().collect()),
+            Watch::Pods => Told::Pods(self.pods.values().cloned().collect()),
+            Watch::Holds => Told::Holds(self.holds.values().map(whose).collect()),
+        }
+    }
+
+    /// A watch tells the next that it has to tell, or breaks.
     pub(super) fn tell(&mut self) {
         let ear = usize::try_from(self.random.below(self.ears.len() as u64)).unwrap();
-        let gap = self.trouble != 0 && self.random.one_in(self.gaps);
-        let ear = &mut self.ears[ear];
-        if gap {
-            ear.list(self.jobs.values(), self.pods.values(), self.holds.values());
-            return;
+        let watch = match self.watches {
+            Watches::InOrder => self.ears[ear].first(),
+            Watches::Apart => {
+                let tell = self.ears[ear].watches();
+                let any = if tell.is_empty() {
+                    &Watch::ALL[..]
+                } else {
+                    &tell[..]
+                };
+                any[usize::try_from(self.random.below(any.len() as u64)).unwrap()]
+            }
+        };
+        let breaks = self.watches == Watches::Apart && self.gaps != 0;
+        if breaks && self.random.one_in(self.gaps) {
+            let all = self.all(watch);
+            self.ears[ear].begin_anew(watch, all);
+        } else {
+            self.ears[ear].hear_next(watch);
         }
-        if let Some(told) = ear.waiting.pop_front() {
-            ear.hear(told);
+    }
+
+    /// All watches tell everything that they have to tell.
+    pub(super) fn tell_all(&mut self) {
+        for ear in &mut self.ears {
+            while !ear.has_heard_all() {
+                Watch::ALL.iter().for_each(|watch| ear.hear_next(*watch));
+            }
         }
     }
 
