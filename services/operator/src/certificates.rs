@@ -8,4 +8,5 @@ mod state;
 
 pub(crate) use self::keeper::Keeper;
 pub(crate) use self::made::Generation;
+pub(crate) use self::names::usable;
 pub use self::state::Rotation;

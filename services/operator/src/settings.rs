@@ -8,6 +8,8 @@ use ipu_core::{IpuCount, Limits};
 use ipu_k8s::webhook::AdmissionRules;
 use serde::Deserialize;
 
+use crate::certificates::usable;
+
 /// The names that the original chart gives to its objects.
 const PROXY: &str = "ipu-operator-vipu-proxy";
 /// The most instances of a job unless set: a status has room for some thousands, and so has the line of the proxy for all jobs together.
@@ -278,7 +280,7 @@ impl Settings {
         };
         let certificates = match &self.webhook_cert_dir {
             Some(directory) => Certificates::Given(directory.clone()),
-            None => Certificates::Made(self.keeping(&namespace)),
+            None => Certificates::Made(self.keeping(&namespace)?),
         };
         let proxy_url = proxy_url(self.vipu_proxy_svc.as_deref(), &namespace)?;
         check_trust(&proxy_url, self.proxy_ca_file.as_deref())?;
@@ -340,23 +342,43 @@ impl Settings {
         }))
     }
 
-    fn keeping(&self, namespace: &str) -> Keeping {
+    fn keeping(&self, namespace: &str) -> Result<Keeping, SettingError> {
         let mut names = list(self.webhook_cert_names.as_deref());
-        for service in [
-            or_default(&self.webhook_service, WEBHOOK_SERVICE),
-            or_default(&self.metrics_service, METRICS_SERVICE),
-        ] {
+        // One that stands for all of a domain is fine too.
+        let is_name = |name: &&String| usable(name.strip_prefix("*.").unwrap_or(name));
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            let rule = "is neither an address nor a name as DNS has them: write names and addresses with commas between them";
+            return Err(wrong("webhook-cert-names", name, rule));
+        }
+        let services = [
+            (
+                "webhook-service",
+                or_default(&self.webhook_service, WEBHOOK_SERVICE),
+            ),
+            (
+                "metrics-service",
+                or_default(&self.metrics_service, METRICS_SERVICE),
+            ),
+        ];
+        for (setting, service) in services {
+            if !usable(&service) || service.contains('.') {
+                return Err(wrong(
+                    setting,
+                    &service,
+                    "is not the name of a Service: write it without its namespace",
+                ));
+            }
             names.insert(format!("{service}.{namespace}.svc.cluster.local"));
             names.insert(format!("{service}.{namespace}.svc"));
             names.insert(format!("{service}.{namespace}"));
             names.insert(service);
         }
-        Keeping {
+        Ok(Keeping {
             secret: or_default(&self.webhook_secret, ADMISSION),
             mutating: or_default(&self.mutating_webhook_configuration, ADMISSION),
             validating: or_default(&self.validating_webhook_configuration, ADMISSION),
             names,
-        }
+        })
     }
 }
 

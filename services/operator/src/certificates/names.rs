@@ -29,7 +29,7 @@ fn asked_name(client: &WebhookClientConfig) -> Option<String> {
 }
 
 /// Whether `name` is an address, or a name as DNS has them.
-fn usable(name: &str) -> bool {
+pub(crate) fn usable(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         (1..=63).contains(&label.len()) && label.bytes().all(plain)

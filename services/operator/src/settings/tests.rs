@@ -26,6 +26,33 @@ fn the_defaults_are_those_of_the_original_chart() {
 }
 
 #[test]
+fn names_that_a_certificate_cannot_be_for_are_refused_before_anything_begins() {
+    let check = |names: &str, service: &str| {
+        let settings = Settings {
+            webhook_cert_names: Some(names.to_owned()),
+            webhook_service: Some(service.to_owned()),
+            ..Settings::default()
+        };
+        settings.check("n")
+    };
+    let config = check("operator.example, 10.0.0.1,*.n.svc,::1", "hooks").unwrap();
+    let Certificates::Made(keeping) = config.certificates else {
+        panic!("certificates are made unless they are given");
+    };
+    for name in ["operator.example", "10.0.0.1", "*.n.svc", "::1", "hooks.n.svc"] {
+        assert!(keeping.names.contains(name), "{name}: {:?}", keeping.names);
+    }
+    for wrong in ["two words", "https://operator", "a..b", "ä.example", "a.*"] {
+        let error = check(&format!("fine, {wrong}"), "hooks").unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("webhook-cert-names", wrong));
+    }
+    for wrong in ["hooks.n", "two words", ""] {
+        let error = check("", wrong).unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("webhook-service", wrong));
+    }
+}
+
+#[test]
 fn a_proxy_is_named_with_or_without_scheme_and_port() {
     for (given, url) in [
         ("proxy.ns.svc", "http://proxy.ns.svc"),
