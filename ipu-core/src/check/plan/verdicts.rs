@@ -71,11 +71,15 @@ fn check_one(
     let wrong = |what| Some(BrokenPlan::WrongVerdict { instance, what });
     let closed = now.attempt > facts.attempt(instance);
     let suspended = facts.job.suspend();
-    // Who is out of time is ended, whatever else would have become of it.
+    // Who is out of time is ended, whatever else would have become of it; unless it ended so by itself, for good.
     let overdue = facts.is_overdue();
+    let by_itself = match end {
+        End::Badly(first) => first.iter().any(|failure| failure.code() == Some(DEADLINE)),
+        End::None | End::SessionOver | End::NothingRuns | End::Torn | End::Well => false,
+    };
     let outcome = match now.outcome {
         None if overdue => return missing("the job has run for longer than it may"),
-        Some(Outcome::Failed(DEADLINE)) if overdue => None,
+        Some(Outcome::Failed(DEADLINE)) if overdue && (closed || !by_itself) => None,
         other => other,
     };
     match end {
