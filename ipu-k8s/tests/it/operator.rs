@@ -3,6 +3,7 @@
 mod ear;
 mod failures;
 mod force;
+mod kubelet;
 mod leaving;
 mod owners;
 mod passes;

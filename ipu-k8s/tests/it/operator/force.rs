@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::world::{Operators, State, World, time};
 
-/// The partitions that processes may use which nobody sees, until they are reset, with the roles of these.
+/// The partitions that processes may use which nobody sees, until they are reset, with the attempts and names of these.
 #[derive(Debug, Default)]
-pub(super) struct Unseen(BTreeMap<String, BTreeSet<String>>);
+pub(super) struct Unseen(BTreeMap<String, BTreeSet<(u32, String)>>);
 
 impl Unseen {
     pub(super) fn reset(&mut self, partition: &str) {
@@ -51,26 +51,26 @@ impl State {
         let pod = &self.pods[name];
         let user = self.running.get(pod["metadata"]["uid"].as_str().unwrap());
         if let Some((partition, ..)) = user {
-            let roles = self.unseen.0.entry(partition.clone()).or_default();
-            roles.insert(role(pod));
+            let unseen = self.unseen.0.entry(partition.clone()).or_default();
+            unseen.insert((attempt(pod), name.to_owned()));
         }
         self.remove_pod(name);
     }
 
-    /// A process starts on a partition: no worker beside one that is not seen, and no launcher beside one that may start more in its
-    /// workers.
+    /// A process starts on a partition: beside none of an earlier attempt, nor beside itself.
     pub(super) fn expect_fenced(&self, pod: &Value, partition: &str) {
-        let unseen = self.unseen.0.get(partition);
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let mut unseen = self.unseen.0.get(partition).into_iter().flatten();
+        let other = |(of, other): &(u32, String)| *of < attempt(pod) || other == name;
+        let beside = unseen.find(|unseen| other(unseen));
         assert!(
-            self.operators == Operators::Two || !unseen.is_some_and(|roles| roles.contains(&role(pod))),
-            "a process starts on {partition}, which another one that was taken away may still use"
+            self.operators == Operators::Two || beside.is_none(),
+            "{name} starts on {partition}, which {beside:?} may still use, which was taken away"
         );
     }
 }
 
-fn role(pod: &Value) -> String {
-    pod["metadata"]["labels"]["graphcore.ai/role"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+fn attempt(pod: &Value) -> u32 {
+    let attempt = pod["metadata"]["labels"]["graphcore.ai/attempt"].as_str();
+    attempt.unwrap().parse().unwrap()
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::passes::finish;
 use super::random::Random;
-use super::world::{Operators, State, World, key};
+use super::world::{Operators, State, World, key, time};
 
 type Pass = Pin<Box<dyn Future<Output = Result<Wake, PortError>>>>;
 
@@ -92,13 +92,15 @@ impl Life {
         ];
         let policy = usize::try_from(random.below(3)).unwrap();
         let clean = ["None", "Workers", "All"][usize::try_from(random.below(3)).unwrap()];
+        let ipus = 1_u64 << random.below(3);
+        let workers = 1 << random.below(2).min(ipus / 2);
         let mut spec = json!({
             "jobInstances": 1 + random.below(3),
-            "ipusPerJobInstance": (1 << random.below(3)).to_string(),
+            "ipusPerJobInstance": ipus.to_string(),
             "cleanPodPolicy": clean,
             "restartPolicy": policies[policy],
             "workers": {
-                "replicas": 1,
+                "replicas": workers,
                 "template": {"spec": {"containers": [{"name": "main", "image": "i", "command": ["run", "it", "now"]}]}},
             },
         });
@@ -108,6 +110,12 @@ impl Life {
                 .as_object_mut()
                 .unwrap()
                 .remove("command");
+        }
+        if random.one_in(3) {
+            spec["startDeadlineSeconds"] = (1 + random.below(8)).into();
+        }
+        if random.one_in(6) {
+            spec["activeDeadlineSeconds"] = (5 + random.below(60)).into();
         }
         if random.one_in(3) {
             spec["ttlSecondsAfterFinished"] = random.below(20).into();
@@ -191,6 +199,10 @@ impl Life {
                     reached.count("Kubernetes Pods that others delete");
                     self.world.delete_pod();
                 }
+                5 if self.random.one_in(6) => {
+                    let is_away = !self.world.state().proxy_is_away;
+                    self.world.turn_proxy(is_away);
+                }
                 4..=30 => self.world.step(),
                 _ => self.work(reached),
             }
@@ -202,11 +214,13 @@ impl Life {
     fn calm(&mut self) {
         self.world.state().trouble = 0;
         self.world.state().quota = usize::MAX;
+        self.world.turn_proxy(false);
         let jobs: Vec<String> = self.world.state().jobs.keys().cloned().collect();
         for job in jobs {
-            self.world
-                .state()
-                .change_job(&job, |job| job["spec"]["suspend"] = false.into());
+            self.world.state().change_job(&job, |job| {
+                job["spec"]["suspend"] = false.into();
+                job["spec"]["startDeadlineSeconds"] = 600.into();
+            });
         }
         let passes = std::mem::take(&mut self.passes);
         if self.random.one_in(2) {
@@ -257,7 +271,10 @@ impl Life {
             self.world.state().check();
             let idle = {
                 let state = self.world.state();
-                state.version == before && state.ears[0].due.is_empty() && state.ears[0].has_heard_all()
+                state.version == before
+                    && state.ears[0].due.is_empty()
+                    && state.ears[0].has_heard_all()
+                    && !state.jobs.values().any(|job| pauses(job, state.now))
             };
             quiet = if idle { quiet + 1 } else { 0 };
             // Longer than the longest pause between attempts.
@@ -282,12 +299,23 @@ impl Life {
     }
 }
 
+/// Whether an instance of the job waits for the end of a pause.
+fn pauses(job: &Value, now: u64) -> bool {
+    let instances = job["status"]["instances"].as_array().into_iter().flatten();
+    let mut until = instances.filter_map(|instance| instance["retryTime"].as_str());
+    until.any(|until| until > time(now).as_str())
+}
+
 /// Whether a job that cannot be finished any further says what became of it, or why it waits.
 fn check_settled(job: &Value, state: &State) {
     let status = &job["status"];
     let message = status["lastMessage"].as_str().unwrap_or_default();
     match status["phase"].as_str() {
         Some("Completed") => assert_eq!(message, "All instances done"),
+        Some("Failed") if status["conclusion"]["code"] == "DeadlineExceeded" => {
+            assert!(!job["spec"]["activeDeadlineSeconds"].is_null(), "{job}");
+            assert_eq!(status["exitCode"], 124, "{job}");
+        }
         Some("Failed") => {
             assert!(message.contains("failed:"), "{job}");
             assert!(

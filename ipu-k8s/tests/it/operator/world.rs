@@ -174,7 +174,10 @@ impl World {
         let mut new = Ear::default();
         for watch in Watch::ALL {
             new.begin_anew(watch, state.all(watch));
-            new.hear_next(watch);
+            // Passes begin when jobs and Kubernetes Pods are known.
+            if watch != Watch::Holds || state.watches == Watches::InOrder {
+                new.hear_next(watch);
+            }
         }
         let cache = Arc::clone(&new.cache);
         state.ears[ear] = new;
@@ -190,6 +193,16 @@ impl World {
             2 | 3 => state.kubelet(),
             4 => state.collect(),
             _ => state.controller(),
+        }
+    }
+
+    /// The proxy goes away, or comes back and tells everything.
+    pub(crate) fn turn_proxy(&self, is_away: bool) {
+        let mut state = self.state();
+        state.proxy_is_away = is_away;
+        let all = state.all(Watch::Holds);
+        for ear in &mut state.ears {
+            ear.begin_anew(Watch::Holds, all.clone());
         }
     }
 
@@ -322,6 +335,9 @@ impl State {
                 any[usize::try_from(self.random.below(any.len() as u64)).unwrap()]
             }
         };
+        if watch == Watch::Holds && self.proxy_is_away {
+            return;
+        }
         let breaks = self.watches == Watches::Apart && self.gaps != 0;
         if breaks && self.random.one_in(self.gaps) {
             let all = self.all(watch);
@@ -337,85 +353,6 @@ impl State {
             while !ear.has_heard_all() {
                 Watch::ALL.iter().for_each(|watch| ear.hear_next(*watch));
             }
-        }
-    }
-
-    /// One Kubernetes Pod gets on.
-    fn kubelet(&mut self) {
-        let names: Vec<String> = self.pods.keys().cloned().collect();
-        if names.is_empty() {
-            return;
-        }
-        let name = &names[usize::try_from(self.random.below(names.len() as u64)).unwrap()];
-        let pod = self.pods[name].clone();
-        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
-        let now = time(self.now);
-        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        match pod["status"]["phase"].as_str() {
-            // Most are seen to end before they are gone, with the code that their programs think right.
-            Some("Running") if deleted && self.random.one_in(2) => {
-                self.running.remove(&uid);
-                let code = if self.random.one_in(2) { 0 } else { 143 };
-                self.change_pod(name, |pod| {
-                    pod["status"]["phase"] = if code == 0 { "Succeeded" } else { "Failed" }.into();
-                    pod["status"]["containerStatuses"] =
-                        json!([{"state": {"terminated": {"exitCode": code, "finishedAt": now}}}]);
-                });
-            }
-            Some("Succeeded" | "Failed") if deleted && self.random.one_in(2) => {
-                self.change_pod(name, |pod| {
-                    pod["metadata"]["deletionTimestamp"] = now.into();
-                    pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-                });
-            }
-            _ if deleted => self.remove_pod(name),
-            None => {
-                let env = pod["spec"]["containers"][0]["env"]
-                    .as_array()
-                    .cloned()
-                    .unwrap_or_default();
-                let of = |wanted: &str| {
-                    let var = env.iter().find(|var| var["name"] == wanted);
-                    var.map(|var| var["value"].as_str().unwrap().to_owned())
-                        .unwrap_or_default()
-                };
-                let label = |name: &str| pod["metadata"]["labels"][name].as_str().unwrap().to_owned();
-                let user = (
-                    of("IPUOF_VIPU_API_PARTITION_ID"),
-                    label("graphcore.ai/ipujob-uid"),
-                    label("graphcore.ai/attempt"),
-                );
-                self.expect_fenced(&pod, &user.0);
-                self.running.insert(uid, user);
-                self.change_pod(name, |pod| {
-                    pod["spec"]["nodeName"] = "node".into();
-                    pod["status"] = json!({"phase": "Running", "conditions": [
-                        {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
-                        {"type": "Ready", "status": "True", "lastTransitionTime": now},
-                    ]});
-                });
-            }
-            Some("Running") => {
-                let serves = pod["spec"]["containers"][0]["command"][2]
-                    .as_str()
-                    .is_some_and(|command| command.contains("sleep"));
-                if serves && !(self.trouble != 0 && self.random.one_in(60)) {
-                    return;
-                }
-                let code = if self.random.one_in(4) {
-                    1 + self.random.below(250)
-                } else {
-                    0
-                };
-                self.running.remove(&uid);
-                self.change_pod(name, |pod| {
-                    pod["status"]["phase"] = if code == 0 { "Succeeded" } else { "Failed" }.into();
-                    pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {
-                        "exitCode": code, "reason": "Error", "finishedAt": now, "message": "the end",
-                    }}}]);
-                });
-            }
-            _ => {}
         }
     }
 
