@@ -105,7 +105,11 @@ impl Life {
             },
         });
         if random.one_in(2) {
-            spec["launcher"] = json!({"command": ["mpirun"]});
+            if random.one_in(4) {
+                spec["interactive"] = json!({"ttl": 1 + random.below(60)});
+            } else {
+                spec["launcher"] = json!({"command": ["mpirun"]});
+            }
             spec["workers"]["template"]["spec"]["containers"][0]
                 .as_object_mut()
                 .unwrap()
