@@ -195,10 +195,11 @@ impl Operator {
             let plan = plan(&spec, &observation);
             if let Some(first) = check_plan(&spec, &observation, &plan).first() {
                 tracing::error!(job = %spec.key(), broken = %first, "a plan breaks a rule of its own and is not applied");
-                return Err(PortError::Refused {
+                let error = PortError::Refused {
                     code: "BrokenPlan".to_owned(),
-                    message: format!("the plan breaks a rule of its own: {first}"),
-                });
+                    message: format!("the plan breaks a rule of its own, a defect of the operator: {first}"),
+                };
+                return self.excuse(key, &object, status, error).await;
             }
             let mut moves = 0;
             let mut trouble = None;
@@ -288,6 +289,8 @@ impl Operator {
                 Some(phase) if changed && !phase.is_finished() => {
                     Some("the job was changed, which is not done yet;")
                 }
+                // It goes on, but what happens to it is not seen until somebody does something.
+                Some(phase) if trouble.is_worth_a_word(phase) => Some("the job is not looked at;"),
                 // It goes on, or is over: it waits for nothing.
                 Some(_) => None,
             }

@@ -55,6 +55,11 @@ impl Port {
         self.call(|state| {
             if state.proxy_is_away {
                 Err(PortError::Unavailable("the proxy is away".into()))
+            } else if state.proxy_refuses {
+                Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: "the token is not known".to_owned(),
+                })
             } else {
                 act(state)
             }
@@ -173,6 +178,8 @@ impl ApiServer for Port {
     }
 
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
+        let message = status["lastMessage"].as_str().unwrap_or_default();
+        assert!(!message.contains("BrokenPlan"), "{job}: {message}");
         let metadata = &job["metadata"];
         let name = metadata["name"].as_str().unwrap();
         self.change(name, &metadata["resourceVersion"], |job| {

@@ -151,6 +151,28 @@ fn a_job_that_cannot_be_looked_at_says_so_if_it_is_deleted_or_was_changed_and_go
 }
 
 #[test]
+fn a_job_that_goes_on_and_may_not_be_looked_at_says_so_until_it_may() {
+    let setting = Setting::new();
+    setting.world.submit("a", serving(1));
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+    setting.world.state().proxy_refuses = true;
+    setting.world.state().now += 60_000;
+    let job = setting.pass("a");
+    assert_eq!(
+        message(&job),
+        "the job is not looked at; Forbidden: the token is not known"
+    );
+    assert_eq!(job["status"]["phase"], "Running");
+    assert_eq!(
+        setting.world.state().events.last().map(String::as_str),
+        Some("Forbidden")
+    );
+    setting.world.state().proxy_refuses = false;
+    setting.world.state().now += 60_000;
+    assert_eq!(message(&setting.pass("a")), "Successfully reconciled IPUJob");
+}
+
+#[test]
 fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
     let setting = Setting::new();
     let mut spec = serving(1);

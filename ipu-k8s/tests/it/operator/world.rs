@@ -51,6 +51,8 @@ pub(crate) struct State {
     /// The most Kubernetes Pods that a quota allows: more are refused.
     pub(crate) quota: usize,
     pub(crate) proxy_is_away: bool,
+    /// Whether it refuses whatever it is asked.
+    pub(crate) proxy_refuses: bool,
     /// How many objects were applied.
     pub(crate) applied: u64,
     /// How often a watch that is late breaks: one time that it is heard in so many; never if 0.
@@ -113,6 +115,7 @@ impl World {
             trouble,
             quota,
             proxy_is_away: false,
+            proxy_refuses: false,
             applied: 0,
             gaps,
             operators,
