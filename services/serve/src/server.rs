@@ -151,6 +151,9 @@ pub async fn serve<H: Handle>(
     connections.shutdown().await;
 }
 
+/// The most bytes of bodies that a connection of HTTP/2 holds before anybody reads them.
+const UNREAD: u32 = 256 << 10;
+
 /// One connection, from its handshake to its end.
 async fn connect<H: Handle>(
     stream: TcpStream,
@@ -195,6 +198,8 @@ where
         .header_read_timeout(options.idle);
     builder
         .http2()
+        .initial_connection_window_size(UNREAD)
+        .initial_stream_window_size(UNREAD)
         .timer(TokioTimer::new())
         .keep_alive_interval(options.idle);
     let stream = Opening::new(Stall::new(stream, options.stall), options.idle);

@@ -95,3 +95,42 @@ async fn a_connection_beyond_the_limit_is_served_when_another_ends() {
     assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
     assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"));
 }
+
+#[tokio::test]
+async fn a_connection_holds_little_of_what_nobody_reads() {
+    let running = start(ServeOptions::default()).await;
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+    let _connection = tokio::spawn(connection);
+    let mut requests = requests.ready().await.unwrap();
+    let request = |path: &str| Request::get(format!("http://x{path}")).body(()).unwrap();
+    // What the server allows is known when it has answered.
+    requests
+        .send_request(request("/"), true)
+        .unwrap()
+        .0
+        .await
+        .unwrap();
+    let (mut sent, mut open) = (0, Vec::new());
+    for _ in 0..2 {
+        let (answer, mut body) = requests.send_request(request("/slow"), false).unwrap();
+        running.who.asked.notified().await;
+        body.reserve_capacity(8 << 20);
+        let room = std::future::poll_fn(|context| match body.poll_capacity(context) {
+            std::task::Poll::Ready(room) => std::task::Poll::Ready(room.map(Result::unwrap)),
+            std::task::Poll::Pending => std::task::Poll::Ready(None),
+        });
+        let room = room.await.unwrap_or(0);
+        body.send_data(vec![0; room].into(), false).unwrap();
+        sent += room;
+        requests
+            .send_request(request("/"), true)
+            .unwrap()
+            .0
+            .await
+            .unwrap();
+        assert_eq!(body.capacity(), 0);
+        open.push((answer, body));
+    }
+    assert_eq!(sent, 256 << 10);
+}
