@@ -129,8 +129,15 @@ impl Operator {
             let Some(pod) = found else { continue };
             self.cache.answered(&pod, lists);
             let found = KubePod::read(&pod).filter(|pod| pod.job == *key && counts(pod, goes));
-            if let Some(found) = found.filter(|found| pods.iter().all(|pod| pod.name != found.name)) {
-                pods.push(found);
+            let Some(mut found) = found else { continue };
+            match pods.iter_mut().find(|known| known.name == found.name) {
+                // The watch will not call it news.
+                Some(known) if known.version < found.version => {
+                    found.follows(known);
+                    *known = found;
+                }
+                Some(_) => {}
+                None => pods.push(found),
             }
         }
         Ok(())

@@ -2,14 +2,14 @@
 
 use std::task::{Context, Waker};
 
-use ipu_core::Timestamp;
+use ipu_core::{Gone, Timestamp};
 use ipu_k8s::crd::Time;
 use ipu_k8s::operator::Operator;
 use ipu_k8s::resources::Installation;
 use serde_json::{Value, json};
 
 use super::passes::{Setting, sample};
-use super::world::time;
+use super::world::{key, time};
 
 /// Somebody deletes a Kubernetes Pod, which ends with code 0 as it is told to.
 fn delete_by_hand(setting: &Setting, name: &str) {
@@ -166,6 +166,33 @@ fn a_launcher_that_is_taken_by_force_before_it_was_seen_to_run_is_started_again_
         );
         assert!(state.pods.contains_key("a-launcher"));
     }
+}
+
+#[test]
+fn what_is_asked_for_and_is_newer_than_what_was_heard_is_acted_upon_when_it_is_answered() {
+    let setting = Setting::new();
+    setting.world.submit("a", sleepers());
+    setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
+    {
+        let mut state = setting.world.state();
+        state.tell_all();
+        let now = time(state.now);
+        state.change_pod("a-worker-0", |pod| {
+            pod["status"] = json!({"phase": "Running", "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+                {"type": "Ready", "status": "True", "lastTransitionTime": now},
+            ]});
+        });
+        // When the watch tells of it at last, it is no news.
+        let who = Gone {
+            worker: Some(0),
+            attempt: 0,
+        };
+        let job = key(&state.jobs["a"]);
+        state.ears[0].cache.unsure(&job, "a-worker-0", (0, who));
+    }
+    let job = setting.pass("a");
+    assert_eq!(job["status"]["phase"], "Running", "{job}");
 }
 
 #[test]
