@@ -128,8 +128,9 @@ impl Operator {
             });
             let Some(pod) = found else { continue };
             self.cache.answered(&pod, lists);
-            let found = KubePod::read(&pod).filter(|pod| pod.job == *key && counts(pod, goes));
-            let Some(mut found) = found else { continue };
+            let Some(mut found) = KubePod::read(&pod).filter(|pod| pod.job == *key) else {
+                continue;
+            };
             match pods.iter_mut().find(|known| known.name == found.name) {
                 // The watch will not call it news.
                 Some(known) if known.version < found.version => {
@@ -137,7 +138,8 @@ impl Operator {
                     *known = found;
                 }
                 Some(_) => {}
-                None => pods.push(found),
+                None if counts(&found, goes) => pods.push(found),
+                None => {}
             }
         }
         Ok(())

@@ -170,6 +170,15 @@ fn a_launcher_that_is_taken_by_force_before_it_was_seen_to_run_is_started_again_
 
 #[test]
 fn what_is_asked_for_and_is_newer_than_what_was_heard_is_acted_upon_when_it_is_answered() {
+    is_acted_upon(|_| ());
+}
+
+#[test]
+fn what_has_lost_its_owner_since_it_was_heard_of_is_acted_upon_too() {
+    is_acted_upon(|pod| pod["metadata"]["ownerReferences"] = json!([]));
+}
+
+fn is_acted_upon(besides: impl FnOnce(&mut Value)) {
     let setting = Setting::new();
     setting.world.submit("a", sleepers());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
@@ -182,6 +191,7 @@ fn what_is_asked_for_and_is_newer_than_what_was_heard_is_acted_upon_when_it_is_a
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
                 {"type": "Ready", "status": "True", "lastTransitionTime": now},
             ]});
+            besides(pod);
         });
         // When the watch tells of it at last, it is no news.
         let who = Gone {
