@@ -194,7 +194,6 @@ impl Operator {
             let observation = seen.observation(&spec, status.remembered());
             let plan = plan(&spec, &observation);
             if let Some(first) = check_plan(&spec, &observation, &plan).first() {
-                tracing::error!(job = %spec.key(), broken = %first, "a plan breaks a rule of its own and is not applied");
                 let error = PortError::Refused {
                     code: "BrokenPlan".to_owned(),
                     message: format!("the plan breaks a rule of its own, a defect of the operator: {first}"),
@@ -290,7 +289,7 @@ impl Operator {
                     Some("the job was changed, which is not done yet;")
                 }
                 // It goes on, but what happens to it is not seen until somebody does something.
-                Some(phase) if trouble.is_worth_a_word(phase) => Some("the job is not looked at;"),
+                Some(phase) if trouble.is_worth_a_word(phase) => Some("the job is not worked on;"),
                 // It goes on, or is over: it waits for nothing.
                 Some(_) => None,
             }

@@ -8,5 +8,5 @@ mod state;
 
 pub(crate) use self::keeper::Keeper;
 pub(crate) use self::made::Generation;
-pub(crate) use self::names::usable;
+pub(crate) use self::names::is_name_or_address;
 pub use self::state::Rotation;

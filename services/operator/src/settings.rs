@@ -8,7 +8,7 @@ use ipu_core::{IpuCount, Limits};
 use ipu_k8s::webhook::AdmissionRules;
 use serde::Deserialize;
 
-use crate::certificates::usable;
+use crate::certificates::is_name_or_address;
 
 /// The names that the original chart gives to its objects.
 const PROXY: &str = "ipu-operator-vipu-proxy";
@@ -345,7 +345,7 @@ impl Settings {
     fn keeping(&self, namespace: &str) -> Result<Keeping, SettingError> {
         let mut names = list(self.webhook_cert_names.as_deref());
         // One that stands for all of a domain is fine too.
-        let is_name = |name: &&String| usable(name.strip_prefix("*.").unwrap_or(name));
+        let is_name = |name: &&String| is_name_or_address(name.strip_prefix("*.").unwrap_or(name));
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
             let rule = "is neither an address nor a name as DNS has them: write names and addresses with commas between them";
             return Err(wrong("webhook-cert-names", name, rule));
@@ -361,7 +361,7 @@ impl Settings {
             ),
         ];
         for (setting, service) in services {
-            if !usable(&service) || service.contains('.') {
+            if !is_name_or_address(&service) || service.contains(['.', ':']) {
                 return Err(wrong(
                     setting,
                     &service,

@@ -160,7 +160,7 @@ fn a_job_that_goes_on_and_may_not_be_looked_at_says_so_until_it_may() {
     let job = setting.pass("a");
     assert_eq!(
         message(&job),
-        "the job is not looked at; Forbidden: the token is not known"
+        "the job is not worked on; Forbidden: the token is not known"
     );
     assert_eq!(job["status"]["phase"], "Running");
     assert_eq!(

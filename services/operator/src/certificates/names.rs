@@ -13,7 +13,7 @@ const MOST: usize = 64;
 pub(super) fn asked_names<'a>(clients: impl Iterator<Item = &'a WebhookClientConfig>) -> BTreeSet<String> {
     let names: BTreeSet<String> = clients
         .filter_map(asked_name)
-        .filter(|name| usable(name))
+        .filter(|name| is_name_or_address(name))
         .collect();
     names.into_iter().take(MOST).collect()
 }
@@ -29,7 +29,7 @@ fn asked_name(client: &WebhookClientConfig) -> Option<String> {
 }
 
 /// Whether `name` is an address, or a name as DNS has them.
-pub(crate) fn usable(name: &str) -> bool {
+pub(crate) fn is_name_or_address(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         (1..=63).contains(&label.len()) && label.bytes().all(plain)

@@ -46,7 +46,7 @@ fn names_that_a_certificate_cannot_be_for_are_refused_before_anything_begins() {
         let error = check(&format!("fine, {wrong}"), "hooks").unwrap_err();
         assert_eq!((error.name, error.value.as_str()), ("webhook-cert-names", wrong));
     }
-    for wrong in ["hooks.n", "two words", ""] {
+    for wrong in ["hooks.n", "two words", "::1", ""] {
         let error = check("", wrong).unwrap_err();
         assert_eq!((error.name, error.value.as_str()), ("webhook-service", wrong));
     }
