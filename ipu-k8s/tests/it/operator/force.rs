@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::world::{Operators, State, World, time};
+use super::ear::Told;
+use super::world::{Operators, State, World, key, time};
 
 /// The partitions that processes may use which nobody sees, until they are reset, with the attempts and names of these.
 #[derive(Debug, Default)]
@@ -28,8 +29,12 @@ impl World {
         let Some((name, pod)) = state.pods.iter().nth(which) else {
             return;
         };
-        let (name, grace) = (name.clone(), 30_u64);
+        let name = name.clone();
         if !pod["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        if is_foreign(pod) {
+            state.pods.remove(&name);
             return;
         }
         let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -37,15 +42,64 @@ impl World {
             state.take_by_force(&name);
             return;
         }
-        let gone_by = time(state.now / 1000 * 1000 + grace * 1000);
-        state.change_pod(&name, |pod| {
+        state.end_pod(&name);
+    }
+}
+
+impl World {
+    /// Somebody takes the finalizer off a job and deletes it: the operator is not asked.
+    pub(crate) fn take_job_by_force(&self, name: &str) {
+        let mut state = self.state();
+        let Some(job) = state.jobs.get(name).map(key) else {
+            return;
+        };
+        state.forced.insert(job.uid.to_string());
+        state.version += 1;
+        state.jobs.remove(name);
+        state.everybody_hears(&Told::JobGone(job));
+    }
+
+    /// Somebody makes a Kubernetes Pod of a name that the job may want. No watch tells of it: it has no label of ours.
+    pub(crate) fn take_name(&self, job: &str) {
+        let mut state = self.state();
+        let name = match state.random.below(5) {
+            0 => format!("{job}-launcher"),
+            worker => format!("{job}-worker-{}", worker - 1),
+        };
+        state.version += 1;
+        let uid = format!("foreign-{}", state.version);
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "default", "uid": uid, "resourceVersion": state.version.to_string()},
+            "status": {"phase": "Running"},
+        });
+        state.pods.entry(name).or_insert(pod);
+    }
+
+    /// Nobody has names that jobs may want any more.
+    pub(crate) fn give_names_back(&self) {
+        self.state().pods.retain(|_, pod| !is_foreign(pod));
+    }
+}
+
+/// Whether somebody made it who knows nothing of jobs.
+pub(super) fn is_foreign(pod: &Value) -> bool {
+    pod["metadata"]["labels"].is_null()
+}
+
+impl State {
+    /// Somebody deletes a Kubernetes Pod, which has its time to end.
+    pub(super) fn end_pod(&mut self, name: &str) {
+        if !self.pods[name]["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        let grace = 30_u64;
+        let gone_by = time(self.now / 1000 * 1000 + grace * 1000);
+        self.change_pod(name, |pod| {
             pod["metadata"]["deletionTimestamp"] = gone_by.into();
             pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
         });
     }
-}
 
-impl State {
     /// Takes a Kubernetes Pod away by force. If it runs, its process goes on unseen.
     pub(crate) fn take_by_force(&mut self, name: &str) {
         let pod = &self.pods[name];
@@ -64,9 +118,17 @@ impl State {
         let other = |(of, other): &(u32, String)| *of < attempt(pod) || other == name;
         let beside = unseen.find(|unseen| other(unseen));
         assert!(
-            self.operators == Operators::Two || beside.is_none(),
+            self.operators == Operators::Two || beside.is_none() || self.is_forced(pod),
             "{name} starts on {partition}, which {beside:?} may still use, which was taken away"
         );
+    }
+}
+
+impl State {
+    /// Whether the job of a Kubernetes Pod was taken away without the operator.
+    pub(super) fn is_forced(&self, pod: &Value) -> bool {
+        let uid = pod["metadata"]["labels"]["graphcore.ai/ipujob-uid"].as_str();
+        uid.is_some_and(|uid| self.forced.contains(uid))
     }
 }
 

@@ -276,12 +276,17 @@ impl Partitions for Port {
                 });
             }
             if wanted.attempt > hold.wanted.attempt && hold.state != "releasing" {
-                let at_once = matches!(hold.state, "active" | "failed");
+                let at_once = matches!(hold.state, "active" | "failed" | "orphaned");
                 hold.wanted = wanted.clone();
                 if at_once {
                     hold.state = "intent";
                     hold.since = now;
                 }
+                state.changed(id);
+            }
+            let hold = state.holds.get_mut(id).unwrap();
+            if hold.state == "orphaned" {
+                hold.state = "active";
                 state.changed(id);
             }
             let hold = state.holds[id].clone();
@@ -300,7 +305,7 @@ impl Partitions for Port {
                     message: "it is gone".into(),
                 });
             };
-            if hold.state == "failed" || hold.state == "active" {
+            if matches!(hold.state, "active" | "failed" | "orphaned") {
                 hold.state = "intent";
                 hold.since = now;
                 hold.wanted.attempt = hold.wanted.attempt.max(how.attempt.unwrap_or(0));

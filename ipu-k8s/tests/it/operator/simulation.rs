@@ -173,12 +173,24 @@ impl Life {
         let Some(job) = self.job() else { return };
         let suspend = self.random.one_in(2);
         let instances = self.random.below(4);
-        let what = self.random.below(3);
+        let what = self.random.below(6);
+        let number = self.random.below(40);
         self.world.state().change_job(&job, |job| {
             let generation = job["metadata"]["generation"].as_u64().unwrap() + 1;
             job["metadata"]["generation"] = generation.into();
             match what {
-                0 => job["spec"]["suspend"] = suspend.into(),
+                0 | 1 => job["spec"]["suspend"] = suspend.into(),
+                2 if job["status"]["phase"]
+                    .as_str()
+                    .is_none_or(|phase| phase == "Pending") =>
+                {
+                    job["spec"]["priority"] = number.into();
+                }
+                3 => job["spec"]["activeDeadlineSeconds"] = (20 + number).into(),
+                4 => {
+                    job["spec"]["cleanPodPolicy"] =
+                        ["None", "Workers", "All"][instances.min(2) as usize].into()
+                }
                 _ => job["spec"]["jobInstances"] = instances.into(),
             }
         });
@@ -207,6 +219,16 @@ impl Life {
                     let is_away = !self.world.state().proxy_is_away;
                     self.world.turn_proxy(is_away);
                 }
+                6 if self.random.one_in(10) => {
+                    if let Some(job) = self.job() {
+                        reached.count("jobs that others let go of");
+                        self.world.take_job_by_force(&job);
+                    }
+                }
+                7 if self.random.one_in(6) => {
+                    let job = format!("job{}", self.random.below(5));
+                    self.world.take_name(&job);
+                }
                 4..=30 => self.world.step(),
                 _ => self.work(reached),
             }
@@ -219,6 +241,7 @@ impl Life {
         self.world.state().trouble = 0;
         self.world.state().quota = usize::MAX;
         self.world.turn_proxy(false);
+        self.world.give_names_back();
         let jobs: Vec<String> = self.world.state().jobs.keys().cloned().collect();
         for job in jobs {
             self.world.state().change_job(&job, |job| {
@@ -424,6 +447,7 @@ fn an_operator_that_crashes_and_is_not_answered_holds_nothing_twice_and_leaks_no
             "passes that failed",
             "faults",
             "jobs that are Failed at last",
+            "jobs that others let go of",
         ] {
             assert!(
                 reached.0.contains_key(what),
