@@ -18,10 +18,11 @@ use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, 
 use tokio::time::Instant;
 
 use crate::controller_suite::CallKind;
+use crate::sim::CreateHook;
 pub use fault::Fault;
 use fault::FaultRates;
 use state::{Call, State};
-pub(crate) use state::{Held, Users};
+pub(crate) use state::{Held, Masks, Users};
 
 /// How long a call takes that nothing happens to.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -232,6 +233,11 @@ impl FakeController {
         self.state().users = Some(users);
     }
 
+    /// Has `hook` change every create request before it arrives.
+    pub(crate) fn on_create(&self, hook: CreateHook) {
+        self.state().on_create = Some(hook);
+    }
+
     /// Lets everything happen whose time has come.
     pub(crate) fn settle(&self) {
         drop(self.state());
@@ -377,8 +383,9 @@ impl VipuController for FakeController {
         self.ask("list", |state| state.list(allocation.as_ref())).await
     }
 
-    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
+    async fn create_partition(&self, mut request: CreatePartition) -> Result<PartitionId, VipuError> {
         let id = request.id.clone();
+        self.state().plant(&mut request);
         self.change("create", Call::Create(request)).await?;
         Ok(id)
     }

@@ -5,6 +5,8 @@ mod driver;
 mod events;
 mod invariants;
 mod jobs;
+mod outages;
+mod owners;
 mod processes;
 mod profile;
 mod report;
@@ -18,7 +20,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{JobSpec, Observation, Plan};
+use ipu_core::{Entry, JobSpec, Observation, Plan};
+use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
 use world::locked;
@@ -31,6 +34,12 @@ pub type Planner = Arc<dyn Fn(&JobSpec, &Observation) -> Plan + Send + Sync>;
 
 /// Sees every plan of a simulation, with what it was made from.
 pub type PlanHook = Arc<dyn Fn(&JobSpec, &Observation, &Plan) + Send + Sync>;
+
+/// Changes a create request on its way to a controller. The number counts earlier requests for the same partition.
+pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
+
+/// Changes an entry on its way to the store of the ledger.
+pub type EntryHook = Arc<dyn Fn(&mut Entry) + Send + Sync>;
 
 /// Whether drivers check plans before they apply them, as they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +79,10 @@ pub struct SimOptions {
     pub repair: RepairPolicy,
     /// Sees every plan.
     pub on_plan: Option<PlanHook>,
+    /// Plants a defect between the ledger and its controllers.
+    pub on_create: Option<CreateHook>,
+    /// Plants a defect between the ledger and its store.
+    pub on_entry: Option<EntryHook>,
 }
 
 impl Default for SimOptions {
@@ -81,6 +94,8 @@ impl Default for SimOptions {
             plan_check: PlanCheck::default(),
             repair: RepairPolicy::default(),
             on_plan: None,
+            on_create: None,
+            on_entry: None,
         }
     }
 }

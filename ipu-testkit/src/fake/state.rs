@@ -15,17 +15,21 @@ use super::hardware::refused;
 use super::{BlockChoice, Fault, FaultRates};
 use crate::controller_suite::CallKind;
 use crate::random::Random;
+use crate::sim::CreateHook;
 
 /// Says who uses a partition at a moment, if anybody.
 pub(crate) type Users = dyn Fn(&PartitionId, Instant) -> Option<String> + Send + Sync;
+
+/// IPUs as one bit mask for each link domain.
+pub(crate) type Masks = Vec<(u32, u64)>;
 
 /// A partition that is there.
 pub(crate) struct Held {
     pub(crate) id: PartitionId,
     pub(crate) state: PartitionState,
     pub(crate) generation: u64,
-    /// Its IPUs, by link domain.
-    pub(crate) masks: Vec<(u32, u64)>,
+    /// Its IPUs.
+    pub(crate) masks: Masks,
 }
 
 /// A call that changes something.
@@ -82,6 +86,9 @@ pub(super) struct State {
     pub(super) injected: BTreeMap<(&'static str, &'static str), u64>,
     pub(super) users: Option<Arc<Users>>,
     pub(super) finish_dropped: u32,
+    /// A planted defect, and how many creates each partition had.
+    pub(super) on_create: Option<CreateHook>,
+    creates: BTreeMap<PartitionId, u32>,
     generation: u64,
 }
 
@@ -104,6 +111,8 @@ impl State {
             injected: BTreeMap::new(),
             users: None,
             finish_dropped: 0,
+            on_create: None,
+            creates: BTreeMap::new(),
             generation: 0,
         }
     }
@@ -122,6 +131,15 @@ impl State {
             *self.injected.entry((fault.label(), name)).or_default() += 1;
         }
         fault
+    }
+
+    /// Plants the defect of the hook, if there is one, into a create request.
+    pub(super) fn plant(&mut self, request: &mut CreatePartition) {
+        if let Some(hook) = self.on_create.clone() {
+            let before = self.creates.entry(request.id.clone()).or_default();
+            hook(request, *before);
+            *before += 1;
+        }
     }
 
     /// Lets everything happen whose time has come, in the order of time.

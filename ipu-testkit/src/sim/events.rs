@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionId, PartitionState};
+use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
 use ipu_ledger::{Ledger, RepairReport};
 use ipu_vipu_client::ControllerPool;
 
@@ -11,6 +11,7 @@ use super::RepairPolicy;
 use super::alive::Alive;
 use super::driver::{Hand, SimLedger};
 use super::jobs::{Job, int, random_job};
+use super::outages::{come_up, empty_any, go_down};
 use super::store::Entries;
 use super::world::World;
 
@@ -35,7 +36,7 @@ pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
         62..=63 => heal_partition(world),
         64..=66 => go_down(world),
         67..=74 => come_up(world),
-        75 => lose_state(world),
+        75 => empty_any(world),
         76..=81 => hurt_process(world),
         82..=85 => *copy = Some(world.store.entries()),
         86..=89 if world.profile.restores => restore(world, copy.take()).await,
@@ -175,41 +176,6 @@ fn heal_partition(world: &World) {
     }
 }
 
-fn any_controller(world: &World) -> usize {
-    world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize
-}
-
-fn go_down(world: &World) {
-    let (name, controller) = &world.controllers[any_controller(world)];
-    controller.go_down();
-    world.count_event("controller down");
-    world.say("world", format_args!("controller {name} goes down"));
-}
-
-pub(super) fn come_up(world: &World) {
-    for (name, controller) in &world.controllers {
-        if controller.come_up() {
-            world.say("world", format_args!("controller {name} comes up"));
-        }
-    }
-}
-
-/// A controller comes up again and knows nothing any more.
-fn lose_state(world: &World) {
-    let (name, controller) = &world.controllers[any_controller(world)];
-    let lost: Vec<PartitionId> = controller.ids();
-    controller.lose_everything();
-    controller.come_up();
-    let mut state = world.state();
-    state.lost.extend(lost.into_iter().map(|id| (name.clone(), id)));
-    drop(state);
-    world.count_event("controller lost its state");
-    world.say(
-        "world",
-        format_args!("controller {name} has lost all that it knew"),
-    );
-}
-
 fn hurt_process(world: &World) {
     let now = world.millis();
     let all = world.processes().all();
@@ -263,6 +229,12 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
         .into_iter()
         .filter(|(_, entry)| kept(entry));
     world.store.replace(old.collect());
+    world.state().grants.clear();
+    // The ledger had the only record of partitions that a controller had forgotten.
+    world.processes().excuse(|id, name| {
+        let controller = world.controller(name);
+        controller.is_some_and(|controller| controller.ids().contains(id))
+    });
     let ledger = ledger_of(world);
     let knows = world.chance(50);
     for _ in 0..3 {
@@ -278,7 +250,7 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
         );
     }
     if world.chance(15) {
-        lose_state(world);
+        empty_any(world);
     }
 }
 

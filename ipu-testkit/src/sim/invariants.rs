@@ -8,6 +8,7 @@ use ipu_core::{
     Operation, PartitionId, PartitionState, Plan, QuotaSubject, Reason, Service, Space, Verdict,
 };
 
+use super::owners::invariant_no_ipu_has_two_owners;
 use super::processes::Processes;
 use super::report::SimReport;
 use super::store::Entries;
@@ -21,7 +22,7 @@ pub(super) struct Broken {
     pub(super) message: String,
 }
 
-fn broken(invariant: &'static str, message: impl Into<String>) -> Result<(), Broken> {
+pub(super) fn broken(invariant: &'static str, message: impl Into<String>) -> Result<(), Broken> {
     Err(Broken {
         invariant,
         message: message.into(),
@@ -45,7 +46,9 @@ impl World {
         let entries = self.store.entries();
         let single = {
             let processes = self.processes();
+            let state = self.state();
             invariant_a_partition_has_one_holder(&processes, now)
+                .and_then(|()| invariant_no_ipu_has_two_owners(&state.grants, &processes, now))
         };
         let mut state = self.state();
         state.report.checks += 1;
@@ -82,6 +85,14 @@ impl World {
                 let Some(id) = change.partition() else { continue };
                 let (old, new) = (before.get(id), after.get(id));
                 let (from, to) = (label(old.map(|e| &**e)), label(new.map(|e| &**e)));
+                let there = |name: &ControllerName| {
+                    let held = self.controller(name)?.held();
+                    held.into_iter()
+                        .find(|held| held.id == *id)
+                        .map(|held| held.masks)
+                };
+                let (old, new) = (old.map(|entry| &**entry), new.map(|entry| &**entry));
+                self.state().grants.follow(id, old, new, there);
                 if (from, to) == ("intent", "active") {
                     // It may be lost between the answer that it is there and the commit of that.
                     let gone = |name: &ControllerName| {
@@ -93,8 +104,9 @@ impl World {
                 if from != to {
                     *self.state().report.transitions.entry((from, to)).or_default() += 1;
                     told = format!(
-                        "{told}{}{id}: {from} to {to}",
-                        if told.is_empty() { "" } else { ", " }
+                        "{told}{}{id}: {from} to {to}{}",
+                        if told.is_empty() { "" } else { ", " },
+                        new.map_or_else(String::new, where_it_is)
                     );
                 }
                 found = found.and(invariant_entries_move_legally(id, from, to)).and(
@@ -169,6 +181,23 @@ impl World {
         };
         self.expect(found);
     }
+}
+
+/// Where the ledger believes that an entry is, for the log.
+fn where_it_is(entry: &Entry) -> String {
+    let Some(controller) = &entry.controller else {
+        return String::new();
+    };
+    let ipus = match (entry.places.first(), entry.places.last()) {
+        (Some(first), Some(last)) => {
+            format!(
+                "{}.{} to {}.{}",
+                first.link_domain, first.ipu, last.link_domain, last.ipu
+            )
+        }
+        _ => "IPUs not known".into(),
+    };
+    format!(" at {controller} ({ipus})")
 }
 
 fn label(entry: Option<&Entry>) -> &'static str {

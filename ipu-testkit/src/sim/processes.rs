@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use ipu_core::{ControllerName, Exit, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
 
+use super::owners::Use;
+use crate::fake::Masks;
 use crate::random::Random;
 
 /// Which process: its job, its instance, and what it is of that.
@@ -31,6 +33,8 @@ struct Process {
     attempt: u32,
     partition: PartitionId,
     controller: ControllerName,
+    /// The IPUs of the partition when the process started: it uses them also after the controller has forgotten them.
+    ipus: Masks,
     created: Moment,
     runs: Option<Moment>,
     ends: Option<(Moment, End)>,
@@ -103,6 +107,7 @@ pub(super) struct Start {
     pub(super) attempt: u32,
     pub(super) partition: PartitionId,
     pub(super) controller: ControllerName,
+    pub(super) ipus: Masks,
     pub(super) purpose: Purpose,
 }
 
@@ -126,6 +131,7 @@ impl Processes {
             attempt: start.attempt,
             partition: start.partition,
             controller: start.controller,
+            ipus: start.ipus,
             created: now,
             runs,
             ends: ends.filter(|_| !serves),
@@ -231,6 +237,27 @@ impl Processes {
     ) -> impl Iterator<Item = (Which, u32, &PartitionId, &ControllerName)> {
         let living = self.0.iter().filter(move |(_, process)| process.lives(now));
         living.map(|(which, process)| (*which, process.attempt, &process.partition, &process.controller))
+    }
+
+    /// What each living process uses at `now`.
+    pub(super) fn using(&self, now: Moment) -> impl Iterator<Item = Use<'_>> {
+        let living = self.0.values().filter(move |process| process.lives(now));
+        living.map(|process| Use {
+            id: &process.partition,
+            attempt: process.attempt,
+            controller: &process.controller,
+            ipus: &process.ipus,
+            by: "a worker",
+        })
+    }
+
+    /// Excuses the processes whose partition is not `known`: neither ledger nor controller has a record of their IPUs.
+    pub(super) fn excuse(&mut self, known: impl Fn(&PartitionId, &ControllerName) -> bool) {
+        for process in self.0.values_mut() {
+            if !known(&process.partition, &process.controller) {
+                process.ipus.clear();
+            }
+        }
     }
 
     /// Whether a process of `job` lives at `now`.

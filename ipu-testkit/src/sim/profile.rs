@@ -25,6 +25,8 @@ pub(super) struct Profile {
     pub(super) effect_faults: u32,
     /// Percent of commits.
     pub(super) store_faults: u32,
+    /// Percent of commits of an intent or a grant after which the controller restarts empty.
+    pub(super) empties: u32,
     /// The most jobs.
     pub(super) jobs: usize,
     /// The largest instance that is common.
@@ -79,6 +81,7 @@ impl Profile {
             call_faults: rate(random, &[0, 5, 15, 40]),
             effect_faults: rate(random, &[0, 3, 10, 25]),
             store_faults: rate(random, &[0, 2, 5, 20]),
+            empties: *random.pick(&[0, 0, 1, 5]),
             jobs: 3 + random.below(6) as usize,
             largest: largest.min(16),
             topologies,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Timestamp, Verdict};
 use ipu_ledger::UsageLog as _;
 
-use super::events::{come_up, happen, ledger_of, repair, submit, supervise};
+use super::events::{happen, ledger_of, repair, submit, supervise};
 use super::invariants::{
     Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
 };
+use super::outages::come_up;
 use super::processes::Manners;
 use super::report::{SimReport, add};
 use super::world::World;

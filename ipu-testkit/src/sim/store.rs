@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 
+use super::outages::empty_after;
 use super::world::World;
 
 pub(super) type Entries = BTreeMap<PartitionId, Arc<Entry>>;
@@ -96,6 +97,20 @@ impl SimStore {
     }
 }
 
+/// The changes as the hook of a planted defect leaves them; none without a hook.
+fn with_defect(world: &World, changes: &[Change]) -> Option<Vec<Change>> {
+    let hook = world.options.on_entry.as_ref()?;
+    let planted = changes.iter().map(|change| match change {
+        Change::Put(entry) => {
+            let mut entry = Entry::clone(entry);
+            hook(&mut entry);
+            Change::Put(Arc::new(entry))
+        }
+        other => other.clone(),
+    });
+    Some(planted.collect())
+}
+
 fn unavailable(step: &'static str) -> StoreError {
     StoreError::Unavailable {
         step,
@@ -138,8 +153,11 @@ impl LedgerStore for SimStore {
             Some(StoreFault::Slow(pause)) => tokio::time::sleep(pause).await,
             Some(StoreFault::LostReply) | None => {}
         }
+        let planted = with_defect(&world, changes);
+        let changes = planted.as_deref().unwrap_or(changes);
         let (before, after, revision) = self.write(basis, changes)?;
         world.committed(&before, &after, changes, began);
+        empty_after(&world, changes);
         if fault == Some(StoreFault::LostReply) {
             return Err(unavailable("write"));
         }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::SimOptions;
 use super::invariants::Broken;
 use super::jobs::Job;
+use super::owners::Grants;
 use super::processes::{Manners, Processes};
 use super::profile::Profile;
 use super::report::SimReport;
@@ -67,6 +68,8 @@ pub(super) struct State {
     /// Partitions that their controller has lost by itself.
     pub(super) lost: BTreeSet<(ControllerName, PartitionId)>,
     pub(super) users: BTreeMap<(ControllerName, PartitionId), User>,
+    /// The IPUs that owners were granted.
+    pub(super) grants: Grants,
     pub(super) manners: Manners,
     /// Whether the ledger was replaced by an old copy of itself.
     pub(super) restored: bool,
@@ -83,6 +86,9 @@ impl World {
             let start = Instant::now();
             let processes: Arc<Mutex<Processes>> = Arc::default();
             for (name, controller) in &controllers {
+                if let Some(hook) = &options.on_create {
+                    controller.on_create(Arc::clone(hook));
+                }
                 let (name, processes) = (name.clone(), Arc::clone(&processes));
                 controller.watch(Arc::new(move |id: &PartitionId, at: Instant| {
                     let processes = locked(&processes);
@@ -101,6 +107,7 @@ impl World {
                 broken: None,
                 lost: BTreeSet::new(),
                 users: BTreeMap::new(),
+                grants: Grants::default(),
                 manners: Manners::Wild,
                 restored: false,
                 holds: Holds::default(),

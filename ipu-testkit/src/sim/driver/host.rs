@@ -52,10 +52,11 @@ impl Hand {
         }
         let now = self.world.millis();
         self.world.check_grant(&controller, partition, self.job, attempt);
-        let generation = self
+        let held = self
             .world
             .controller(&controller)
-            .and_then(|fake| fake.generation(partition));
+            .and_then(|fake| fake.held().into_iter().find(|held| held.id == *partition));
+        let (generation, ipus) = held.map(|held| (held.generation, held.masks)).unzip();
         let serves = !matches!(seen.spec.shape(), ipu_core::Shape::Workers) && role != Role::Launcher
             || matches!(seen.spec.shape(), ipu_core::Shape::Interactive { .. });
         let which = (self.job, instance, role);
@@ -64,6 +65,8 @@ impl Hand {
             attempt,
             partition: partition.clone(),
             controller: controller.clone(),
+            // A process whose partition is not there uses nothing: it ends soon.
+            ipus: ipus.unwrap_or_default(),
             purpose: if serves { Purpose::Serve } else { Purpose::Work },
         };
         let mut processes = self.world.processes();

@@ -1,0 +1,101 @@
+//! Controllers that go down, and controllers that come back without their partitions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{Change, ControllerName, EntryState, PartitionId};
+
+use super::owners::is_held_at;
+use super::world::World;
+
+/// The longest pause between a commit and the restart of a controller that it draws, in milliseconds: longer than most
+/// operations of controllers, so that the restart falls before, during and after the call and its poll.
+const SOON: u32 = 4_000;
+
+fn any_controller(world: &World) -> usize {
+    world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize
+}
+
+pub(super) fn go_down(world: &World) {
+    let (name, controller) = &world.controllers[any_controller(world)];
+    controller.go_down();
+    world.count_event("controller down");
+    world.say("world", format_args!("controller {name} goes down"));
+}
+
+pub(super) fn come_up(world: &World) {
+    for (name, controller) in &world.controllers {
+        if controller.come_up() {
+            world.say("world", format_args!("controller {name} comes up"));
+        }
+    }
+}
+
+/// Restarts any controller without its partitions.
+pub(super) fn empty_any(world: &World) {
+    let name = world.controllers[any_controller(world)].0.clone();
+    empty(world, &name);
+}
+
+/// Draws whether the controller of a partition that was just committed restarts empty soon.
+pub(super) fn empty_after(world: &Arc<World>, changes: &[Change]) {
+    let touched = changes.iter().find_map(|change| match change {
+        Change::Put(entry) if matches!(entry.state, EntryState::Intent { .. } | EntryState::Active) => {
+            entry.controller.clone()
+        }
+        _ => None,
+    });
+    let Some(name) = touched.filter(|_| world.is_wild() && world.chance(world.profile.empties)) else {
+        return;
+    };
+    let pause = Duration::from_millis(u64::from(world.below(SOON)));
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        tokio::time::sleep(pause).await;
+        if world.is_wild() {
+            empty(&world, &name);
+        }
+    });
+}
+
+/// Restarts a controller without its partitions. Workers go on with the IPUs that they have.
+fn empty(world: &World, name: &ControllerName) {
+    let Some(controller) = world.controller(name) else {
+        return;
+    };
+    let held = controller.held();
+    let forgotten: Vec<String> = held
+        .iter()
+        .map(|held| format!("{} on {:x?}", held.id, held.masks))
+        .collect();
+    let lost: Vec<PartitionId> = held.into_iter().map(|held| held.id).collect();
+    controller.lose_everything();
+    controller.come_up();
+    let entries = world.store.entries();
+    // After a loss of the ledger, the controller had the only record of some partitions.
+    world
+        .processes()
+        .excuse(|id, at| at != name || is_held_at(&entries, id, at));
+    let recorded = || {
+        entries
+            .values()
+            .filter(|entry| entry.controller.as_ref() == Some(name))
+    };
+    let intents = recorded().any(|entry| matches!(entry.state, EntryState::Intent { .. }));
+    let unknown = recorded().any(|entry| entry.state == EntryState::Active && entry.places.is_empty());
+    let mut state = world.state();
+    state.lost.extend(lost.into_iter().map(|id| (name.clone(), id)));
+    drop(state);
+    world.count_event("controller emptied");
+    if intents {
+        world.count_event("controller emptied with intents open");
+    }
+    if unknown {
+        world.count_event("controller emptied with owners of unknown IPUs");
+    }
+    let what = format!(
+        "controller {name} restarts empty; it had {}",
+        forgotten.join(", ")
+    );
+    world.say("world", what);
+}

@@ -1,0 +1,122 @@
+//! The simulator's own record of the IPUs that each owner may use, independent of what ledger and controllers remember.
+//!
+//! An owner has the IPUs that the hardware gave to its partition, from the commit that makes the entry active until the commit
+//! that resets or releases it. A worker has the IPUs of its partition from its start to its end. Neither ends because a
+//! controller restarts empty.
+
+use std::collections::BTreeMap;
+
+use ipu_core::{ControllerName, Entry, EntryState, PartitionId};
+
+use super::invariants::{Broken, broken};
+use super::processes::Processes;
+use super::store::Entries;
+use crate::fake::Masks;
+
+/// What the ledger has granted, by partition.
+#[derive(Default)]
+pub(super) struct Grants(BTreeMap<PartitionId, Grant>);
+
+struct Grant {
+    attempt: u32,
+    controller: ControllerName,
+    ipus: Masks,
+}
+
+impl Grants {
+    /// Follows a commit. `there` returns the IPUs that a controller has for the partition now.
+    pub(super) fn follow(
+        &mut self,
+        id: &PartitionId,
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        there: impl Fn(&ControllerName) -> Option<Masks>,
+    ) {
+        let keeps = after.filter(|entry| {
+            matches!(
+                entry.state,
+                EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned
+            )
+        });
+        let Some(entry) = keeps else {
+            self.0.remove(id);
+            return;
+        };
+        let newly = entry.state == EntryState::Active
+            && before
+                .is_none_or(|before| before.state != EntryState::Active || before.attempt != entry.attempt);
+        if newly
+            && let Some(controller) = &entry.controller
+            && let Some(ipus) = there(controller)
+        {
+            let grant = Grant {
+                attempt: entry.attempt,
+                controller: controller.clone(),
+                ipus,
+            };
+            self.0.insert(id.clone(), grant);
+        }
+    }
+
+    /// Forgets all grants: an old copy of the ledger does not know them.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Whether a partition is recorded at `controller`.
+pub(super) fn is_held_at(entries: &Entries, id: &PartitionId, controller: &ControllerName) -> bool {
+    entries
+        .get(id)
+        .is_some_and(|entry| entry.state.holds() && entry.controller.as_ref() == Some(controller))
+}
+
+/// IPUs that an owner was granted, or that a worker uses.
+pub(super) struct Use<'a> {
+    pub(super) id: &'a PartitionId,
+    pub(super) attempt: u32,
+    pub(super) controller: &'a ControllerName,
+    pub(super) ipus: &'a Masks,
+    pub(super) by: &'static str,
+}
+
+/// No IPU belongs to two owners: neither by grants nor by living workers.
+pub(super) fn invariant_no_ipu_has_two_owners(
+    grants: &Grants,
+    processes: &Processes,
+    now: u64,
+) -> Result<(), Broken> {
+    let granted = grants.0.iter().map(|(id, grant)| Use {
+        id,
+        attempt: grant.attempt,
+        controller: &grant.controller,
+        ipus: &grant.ipus,
+        by: "the owner",
+    });
+    let all: Vec<Use<'_>> = granted.chain(processes.using(now)).collect();
+    for (number, one) in all.iter().enumerate() {
+        for other in &all[..number] {
+            let apart =
+                one.controller != other.controller || (one.id, one.attempt) == (other.id, other.attempt);
+            if !apart && let Some((domain, mask)) = in_both(one.ipus, other.ipus) {
+                let of = |one: &Use<'_>| format!("{} of {}, attempt {}", one.by, one.id, one.attempt);
+                let who = format!("{} and {}", of(other), of(one));
+                return broken(
+                    "no_ipu_has_two_owners",
+                    format!(
+                        "IPUs {mask:#x} of link domain {domain} at {} belong to {who}",
+                        one.controller
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn in_both(one: &Masks, other: &Masks) -> Option<(u32, u64)> {
+    one.iter().find_map(|(domain, mask)| {
+        let (_, theirs) = other.iter().find(|(theirs, _)| theirs == domain)?;
+        (mask & theirs != 0).then_some((*domain, mask & theirs))
+    })
+}
