@@ -21,7 +21,7 @@ use crate::controller_suite::CallKind;
 use crate::sim::CreateHook;
 pub use fault::Fault;
 use fault::FaultRates;
-use state::{Call, State};
+use state::{Call, Reply, State};
 pub(crate) use state::{Held, Masks, Users};
 
 /// How long a call takes that nothing happens to.
@@ -280,38 +280,37 @@ impl FakeController {
 
     async fn change(&self, name: &'static str, call: Call) -> Result<(), VipuError> {
         let fault = self.arrive(name, Some(&call))?;
-        let mut way = Way {
-            controller: self,
-            call: &call,
-            arrives: Instant::now() + ROUND_TRIP,
-        };
-        if let Some(Fault::Slow(later)) = fault {
-            way.arrives += later;
+        let heard = Instant::now() + ROUND_TRIP;
+        if let Some(Fault::Broken | Fault::Failed | Fault::Refused) = fault {
+            tokio::time::sleep_until(heard).await;
+            return Err(match fault {
+                Some(Fault::Refused) => self.refusal(&call),
+                Some(Fault::Failed) => failed(),
+                _ => broken(),
+            });
         }
-        tokio::time::sleep_until(way.arrives).await;
+        if fault == Some(Fault::Duplicate) {
+            self.state().send(heard, &call, None);
+        }
+        let (arrives, heard) = match fault {
+            Some(Fault::Late(later)) => (heard + later, heard),
+            Some(Fault::Slow(later)) => (heard + later, heard + later),
+            _ => (heard, heard),
+        };
+        let reply = Reply::default();
+        let way = Way {
+            controller: self,
+            number: self.state().send(arrives, &call, Some(&reply)),
+        };
+        tokio::time::sleep_until(heard).await;
+        // From here on the call arrives.
         std::mem::forget(way);
-        let take = || self.state().take(&call, Instant::now());
-        match fault {
-            None | Some(Fault::Slow(_)) => take(),
-            Some(Fault::Broken) => Err(broken()),
-            Some(Fault::Failed) => Err(failed()),
-            Some(Fault::Refused) => Err(self.refusal(&call)),
-            Some(Fault::LostReply) => {
-                let _ = take();
-                Err(broken())
-            }
-            Some(Fault::FailedAfter) => {
-                let _ = take();
-                Err(failed())
-            }
-            Some(Fault::Duplicate) => {
-                let _ = take();
-                take()
-            }
-            Some(Fault::Late(later)) => {
-                self.state().late.push((Instant::now() + later, call));
-                Err(broken())
-            }
+        self.settle();
+        let answer = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (fault, answer) {
+            (Some(Fault::FailedAfter), _) => Err(failed()),
+            (Some(Fault::LostReply | Fault::Late(_)), _) | (_, None) => Err(broken()),
+            (_, Some(answer)) => answer,
         }
     }
 
@@ -340,17 +339,12 @@ impl FakeController {
 /// A call under way. Its caller may die before it arrives, which does not always keep it from arriving.
 struct Way<'a> {
     controller: &'a FakeController,
-    call: &'a Call,
-    arrives: Instant,
+    number: u64,
 }
 
 impl Drop for Way<'_> {
     fn drop(&mut self) {
-        let mut state = self.controller.state();
-        let percent = state.finish_dropped;
-        if state.random.chance(percent) {
-            state.late.push((self.arrives, self.call.clone()));
-        }
+        self.controller.state().drop_call(self.number);
     }
 }
 

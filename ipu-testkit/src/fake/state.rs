@@ -1,7 +1,7 @@
 //! What a fake controller has, and its moves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_core::{
@@ -67,11 +67,22 @@ pub(super) struct Made {
     pub(super) in_use: bool,
 }
 
+/// Where the answer to a call is put.
+pub(super) type Reply = Arc<Mutex<Option<Result<(), VipuError>>>>;
+
+/// A call under way. It arrives whatever becomes of its caller.
+struct Arrival {
+    due: Instant,
+    number: u64,
+    call: Call,
+    reply: Option<Reply>,
+}
+
 /// The state that all clones share.
 pub(super) struct State {
     pub(super) inventory: Inventory,
     pub(super) made: BTreeMap<PartitionId, Made>,
-    pub(super) late: Vec<(Instant, Call)>,
+    inbox: Vec<Arrival>,
     pub(super) script: Vec<Option<Fault>>,
     pub(super) injections: Vec<(CallKind, Fault)>,
     pub(super) rates: FaultRates,
@@ -90,6 +101,8 @@ pub(super) struct State {
     pub(super) on_create: Option<CreateHook>,
     creates: BTreeMap<PartitionId, u32>,
     generation: u64,
+    /// Numbers the calls.
+    sent: u64,
 }
 
 impl State {
@@ -97,7 +110,7 @@ impl State {
         Self {
             inventory,
             made: BTreeMap::new(),
-            late: Vec::new(),
+            inbox: Vec::new(),
             script: Vec::new(),
             injections: Vec::new(),
             rates: FaultRates::none(),
@@ -114,6 +127,7 @@ impl State {
             on_create: None,
             creates: BTreeMap::new(),
             generation: 0,
+            sent: 0,
         }
     }
 
@@ -146,11 +160,11 @@ impl State {
     pub(super) fn settle(&mut self) {
         let now = Instant::now();
         loop {
-            let late = self
-                .late
+            let next = self
+                .inbox
                 .iter()
                 .enumerate()
-                .map(|(at, (due, _))| (*due, at))
+                .map(|(at, arrival)| (arrival.due, arrival.number, at))
                 .min();
             let over = self
                 .made
@@ -158,10 +172,13 @@ impl State {
                 .filter(|(_, made)| made.then.is_some())
                 .map(|(id, made)| (made.done, id))
                 .min();
-            match (late, over) {
-                (Some((due, at)), over) if due <= now && over.is_none_or(|(done, _)| due < done) => {
-                    let (_, call) = self.late.remove(at);
-                    let _ = self.take(&call, due);
+            match (next, over) {
+                (Some((due, _, at)), over) if due <= now && over.is_none_or(|(done, _)| due < done) => {
+                    let arrival = self.inbox.remove(at);
+                    let answer = self.take(&arrival.call, due);
+                    if let Some(reply) = arrival.reply {
+                        *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                    }
                 }
                 (_, Some((done, id))) if done <= now => {
                     let id = id.clone();
@@ -169,6 +186,29 @@ impl State {
                 }
                 _ => return,
             }
+        }
+    }
+
+    /// Puts a call on its way; returns its number.
+    pub(super) fn send(&mut self, due: Instant, call: &Call, reply: Option<&Reply>) -> u64 {
+        self.sent += 1;
+        self.inbox.push(Arrival {
+            due,
+            number: self.sent,
+            call: call.clone(),
+            reply: reply.cloned(),
+        });
+        self.sent
+    }
+
+    /// The caller of a call has died. The call does not arrive then, but for a part of them.
+    pub(super) fn drop_call(&mut self, number: u64) {
+        let Some(at) = self.inbox.iter().position(|arrival| arrival.number == number) else {
+            return;
+        };
+        let percent = self.finish_dropped;
+        if !self.random.chance(percent) {
+            self.inbox.remove(at);
         }
     }
 
