@@ -3,8 +3,10 @@
 mod alive;
 mod driver;
 mod events;
+mod hosts;
 mod invariants;
 mod jobs;
+mod late;
 mod outages;
 mod owners;
 mod processes;

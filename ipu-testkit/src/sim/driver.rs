@@ -16,6 +16,7 @@ use super::PlanCheck;
 use super::invariants::{
     invariant_a_reason_is_whole, invariant_every_plan_says_why, invariant_plans_are_legal,
 };
+use super::late::deliver_late;
 use super::processes::Role;
 use super::store::SimStore;
 use super::world::World;
@@ -347,6 +348,7 @@ impl Hand {
                 partition, attempt, ..
             } => {
                 let owner = self.world.state().jobs[self.job].owner.clone();
+                self.world.state().wanted.releases(partition);
                 match self.ledger.release(partition, &owner, Some(*attempt)).await? {
                     Released::Later { .. } => Ok(Step::Same),
                     _ => Ok(Step::Moved),
@@ -378,6 +380,13 @@ impl Hand {
             request.line = job.line;
             request
         };
+        self.world.state().wanted.asks(&request.id);
+        if self.world.is_wild() && self.world.chance(self.world.profile.late_requests) {
+            deliver_late(&self.world, request.clone());
+            if self.world.chance(50) {
+                return Err(Stopped("a request is not answered".into()));
+            }
+        }
         let answer = self.ledger.ensure(request).await?;
         Ok(self.take_in(instance, attempt, &answer))
     }

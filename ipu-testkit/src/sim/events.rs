@@ -4,19 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
-use ipu_ledger::{Ledger, RepairReport};
-use ipu_vipu_client::ControllerPool;
 
-use super::RepairPolicy;
-use super::alive::Alive;
-use super::driver::{Hand, SimLedger};
+use super::hosts::{ledger_of, note, repair, suspend_any};
 use super::jobs::{Job, int, random_job};
 use super::outages::{come_up, empty_any, go_down};
 use super::store::Entries;
 use super::world::World;
-
-/// How long a driver stays down at most, in milliseconds.
-const DOWN: u32 = 8_000;
 
 /// What an adversary does: one thing at a time, drawn by weight.
 pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
@@ -40,6 +33,7 @@ pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
         76..=81 => hurt_process(world),
         82..=85 => *copy = Some(world.store.entries()),
         86..=89 if world.profile.restores => restore(world, copy.take()).await,
+        92..=93 => suspend_any(world),
         90..=91 => {
             let pause = Duration::from_secs(10 + u64::from(world.below(50)));
             world.say("world", format_args!("nothing happens for {} s", pause.as_secs()));
@@ -118,7 +112,8 @@ fn erase(world: &World) {
         // Whoever works on it is cut off: what is not there cannot be worked on.
         let driver = erased.driver.take();
         drop((state, processes));
-        if let Some(driver) = driver {
+        // One that is suspended notices when it goes on.
+        if let Some(driver) = driver.filter(|driver| world.suspended_until(*driver).is_none()) {
             world.crash(driver, "because its job was erased");
         }
     }
@@ -235,7 +230,7 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
         let controller = world.controller(name);
         controller.is_some_and(|controller| controller.ids().contains(id))
     });
-    let ledger = ledger_of(world);
+    let ledger = ledger_of(world, None);
     let knows = world.chance(50);
     for _ in 0..3 {
         if knows {
@@ -251,94 +246,5 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
     }
     if world.chance(15) {
         empty_any(world);
-    }
-}
-
-/// Starts drivers that have been down for a while, and gives them the jobs that nobody works on.
-pub(super) fn supervise(world: &Arc<World>) {
-    for number in 0..world.profile.drivers {
-        let pause = u64::from(world.below(DOWN));
-        let now = world.millis();
-        let mut state = world.state();
-        let driver = &mut state.drivers[number];
-        let rested = driver.down_since.is_none_or(|since| since + pause <= now);
-        if driver.life.is_none() && rested {
-            driver.lives += 1;
-            driver.life = Some(driver.lives);
-            let name = format!("d{number}.{}", driver.lives);
-            drop(state);
-            world.say("world", format_args!("driver {name} starts"));
-            let ledger = ledger_of(world);
-            let task = tokio::spawn(repair_now_and_then(Arc::clone(world), ledger.clone(), name));
-            let mut state = world.state();
-            state.drivers[number].tasks.push(task);
-            state.drivers[number].ledger = Some(ledger);
-        }
-    }
-    let jobs = world.state().jobs.len();
-    for job in 0..jobs {
-        hand_over(world, job);
-    }
-}
-
-fn hand_over(world: &Arc<World>, job: usize) {
-    let mut state = world.state();
-    if state.jobs[job].gone || state.jobs[job].driver.is_some() {
-        return;
-    }
-    let up: Vec<usize> = (0..state.drivers.len())
-        .filter(|driver| state.drivers[*driver].life.is_some())
-        .collect();
-    if up.is_empty() {
-        return;
-    }
-    let driver = *state.random.pick(&up);
-    state.jobs[job].driver = Some(driver);
-    let name = format!("d{driver}.{} job {job}", state.drivers[driver].lives);
-    let Some(ledger) = state.drivers[driver].ledger.clone() else {
-        return;
-    };
-    drop(state);
-    let hand = Hand {
-        world: Arc::clone(world),
-        ledger,
-        driver,
-        job,
-        name,
-    };
-    let task = tokio::spawn(hand.drive());
-    world.state().drivers[driver].tasks.push(task);
-}
-
-/// A ledger that remembers nothing but what is stored.
-pub(super) fn ledger_of(world: &Arc<World>) -> SimLedger {
-    let controllers = world.controllers.iter();
-    let pool = ControllerPool::new(controllers.map(|(name, fake)| (name.clone(), Arc::new(fake.clone()))));
-    Ledger::new(pool, world.store.clone(), world.profile.ledger_options(world))
-}
-
-async fn repair_now_and_then(world: Arc<World>, ledger: SimLedger, name: String) {
-    if world.options.repair == RepairPolicy::Never {
-        return;
-    }
-    loop {
-        repair(&world, &ledger, &name).await;
-        let pause = 2_000 + u64::from(world.below(30_000));
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-}
-
-pub(super) async fn repair(world: &Arc<World>, ledger: &SimLedger, name: &str) {
-    match ledger.repair(&Alive::new(world)).await {
-        Ok(report) => note(world, name, &report),
-        Err(error) => world.say(name, format_args!("cannot repair: {error}")),
-    }
-    world.check();
-}
-
-fn note(world: &World, name: &str, report: &RepairReport) {
-    for action in &report.done {
-        *world.state().report.repairs.entry(action.label()).or_default() += 1;
-        world.say(name, format_args!("repairs: {} {}", action.label(), action.id()));
     }
 }

@@ -8,6 +8,7 @@ use ipu_core::{
     Operation, PartitionId, PartitionState, Plan, QuotaSubject, Reason, Service, Space, Verdict,
 };
 
+use super::late::invariant_what_is_made_is_wanted;
 use super::owners::invariant_no_ipu_has_two_owners;
 use super::processes::Processes;
 use super::report::SimReport;
@@ -93,6 +94,8 @@ impl World {
                 };
                 let (old, new) = (old.map(|entry| &**entry), new.map(|entry| &**entry));
                 self.state().grants.follow(id, old, new, there);
+                let wanted = invariant_what_is_made_is_wanted(id, old, new, &self.state().wanted);
+                found = found.and(wanted);
                 if (from, to) == ("intent", "active") {
                     // It may be lost between the answer that it is there and the commit of that.
                     let gone = |name: &ControllerName| {

@@ -27,6 +27,10 @@ pub(super) struct Profile {
     pub(super) store_faults: u32,
     /// Percent of commits of an intent or a grant after which the controller restarts empty.
     pub(super) empties: u32,
+    /// Percent of commits after which the process is suspended before it makes the call that the commit announces.
+    pub(super) suspends: u32,
+    /// Percent of requests that are read late, besides or instead of at once.
+    pub(super) late_requests: u32,
     /// The most jobs.
     pub(super) jobs: usize,
     /// The largest instance that is common.
@@ -82,6 +86,8 @@ impl Profile {
             effect_faults: rate(random, &[0, 3, 10, 25]),
             store_faults: rate(random, &[0, 2, 5, 20]),
             empties: *random.pick(&[0, 0, 1, 5]),
+            suspends: *random.pick(&[0, 0, 1, 5]),
+            late_requests: *random.pick(&[0, 0, 2, 10]),
             jobs: 3 + random.below(6) as usize,
             largest: largest.min(16),
             topologies,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Timestamp, Verdict};
 use ipu_ledger::UsageLog as _;
 
-use super::events::{happen, ledger_of, repair, submit, supervise};
+use super::events::{happen, submit};
+use super::hosts::{ledger_of, repair, supervise};
 use super::invariants::{
     Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
 };
@@ -158,10 +159,18 @@ async fn settle(world: &Arc<World>) -> bool {
         }
         let same = world.store.revision() == revision;
         revision = world.store.revision();
-        quiet = if same && restless.is_empty() { quiet + 1 } else { 0 };
+        let drivers = 0..world.profile.drivers;
+        let all_run = drivers
+            .into_iter()
+            .all(|driver| world.suspended_until(driver).is_none());
+        quiet = if same && all_run && restless.is_empty() {
+            quiet + 1
+        } else {
+            0
+        };
     }
     world.say("world", "everybody has settled");
-    let line = ledger_of(world).line().await.unwrap_or_default();
+    let line = ledger_of(world, None).line().await.unwrap_or_default();
     let could = line
         .into_iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Go { .. }));
@@ -252,7 +261,7 @@ async fn release_quarantined(world: &Arc<World>) {
     if !world.state().restored {
         return;
     }
-    let ledger = ledger_of(world);
+    let ledger = ledger_of(world, None);
     let entries = world.store.entries();
     let quarantined = entries
         .values()

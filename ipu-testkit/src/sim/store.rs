@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
+use ipu_core::{Change, Entry, EntryState, Exclusion, ExclusionId, PartitionId};
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 
+use super::hosts::suspend;
 use super::outages::empty_after;
 use super::world::World;
 
@@ -25,6 +26,8 @@ struct Kept {
 pub(super) struct SimStore {
     kept: Arc<Mutex<Kept>>,
     world: Weak<World>,
+    /// The driver whose ledger writes; none for another process.
+    driver: Option<usize>,
 }
 
 /// What happens to a commit.
@@ -53,6 +56,34 @@ impl SimStore {
         Self {
             kept: Arc::default(),
             world,
+            driver: None,
+        }
+    }
+
+    /// The same store, as the process of `driver` uses it.
+    pub(super) fn of(&self, driver: Option<usize>) -> Self {
+        Self {
+            driver,
+            ..self.clone()
+        }
+    }
+
+    /// Draws whether the process that made these changes is suspended before it acts upon them.
+    async fn suspend_after(&self, world: &World, changes: &[Change]) {
+        let calls = |change: &Change| match change {
+            Change::Put(entry) => matches!(
+                entry.state,
+                EntryState::Intent { .. } | EntryState::Releasing { .. }
+            ),
+            _ => false,
+        };
+        if let Some(driver) = self.driver
+            && world.is_wild()
+            && changes.iter().any(calls)
+            && world.chance(world.profile.suspends)
+        {
+            suspend(world, driver);
+            tokio::task::yield_now().await;
         }
     }
 
@@ -158,6 +189,7 @@ impl LedgerStore for SimStore {
         let (before, after, revision) = self.write(basis, changes)?;
         world.committed(&before, &after, changes, began);
         empty_after(&world, changes);
+        self.suspend_after(&world, changes).await;
         if fault == Some(StoreFault::LostReply) {
             return Err(unavailable("write"));
         }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::SimOptions;
 use super::invariants::Broken;
 use super::jobs::Job;
+use super::late::Wanted;
 use super::owners::Grants;
 use super::processes::{Manners, Processes};
 use super::profile::Profile;
@@ -46,6 +47,8 @@ pub(super) struct Driver {
     pub(super) lives: u32,
     pub(super) tasks: Vec<JoinHandle<()>>,
     pub(super) down_since: Option<u64>,
+    /// Until when it is suspended.
+    pub(super) suspended_until: Option<Instant>,
     pub(super) ledger: Option<super::driver::SimLedger>,
 }
 
@@ -70,6 +73,8 @@ pub(super) struct State {
     pub(super) users: BTreeMap<(ControllerName, PartitionId), User>,
     /// The IPUs that owners were granted.
     pub(super) grants: Grants,
+    /// What owners want.
+    pub(super) wanted: Wanted,
     pub(super) manners: Manners,
     /// Whether the ledger was replaced by an old copy of itself.
     pub(super) restored: bool,
@@ -108,6 +113,7 @@ impl World {
                 lost: BTreeSet::new(),
                 users: BTreeMap::new(),
                 grants: Grants::default(),
+                wanted: Wanted::default(),
                 manners: Manners::Wild,
                 restored: false,
                 holds: Holds::default(),
@@ -180,6 +186,12 @@ impl World {
         }
     }
 
+    /// Until when a driver is suspended; none if it runs.
+    pub(super) fn suspended_until(&self, driver: usize) -> Option<Instant> {
+        let until = self.state().drivers[driver].suspended_until;
+        until.filter(|until| *until > Instant::now())
+    }
+
     pub(super) fn is_wild(&self) -> bool {
         self.state().manners == Manners::Wild
     }
@@ -241,6 +253,7 @@ impl World {
         }
         let driver = &mut state.drivers[number];
         driver.life = None;
+        driver.suspended_until = None;
         driver.down_since = Some(now);
         for task in driver.tasks.drain(..) {
             task.abort();
