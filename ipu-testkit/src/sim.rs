@@ -7,6 +7,7 @@ mod hosts;
 mod invariants;
 mod jobs;
 mod late;
+mod lists;
 mod outages;
 mod owners;
 mod processes;

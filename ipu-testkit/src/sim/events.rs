@@ -7,6 +7,7 @@ use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
 
 use super::hosts::{ledger_of, note, repair, suspend_any};
 use super::jobs::{Job, int, random_job};
+use super::lists;
 use super::outages::{come_up, empty_any, go_down};
 use super::store::Entries;
 use super::world::World;
@@ -34,6 +35,7 @@ pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
         82..=85 => *copy = Some(world.store.entries()),
         86..=89 if world.profile.restores => restore(world, copy.take()).await,
         92..=93 => suspend_any(world),
+        94..=95 => lists::edit(world),
         90..=91 => {
             let pause = Duration::from_secs(10 + u64::from(world.below(50)));
             world.say("world", format_args!("nothing happens for {} s", pause.as_secs()));

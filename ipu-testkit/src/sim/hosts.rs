@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::RepairPolicy;
 use super::alive::Alive;
 use super::driver::{Hand, SimLedger};
+use super::lists;
 use super::world::World;
 
 /// How long a driver stays down at most, in milliseconds.
@@ -135,8 +136,8 @@ fn hand_over(world: &Arc<World>, job: usize) {
 
 /// A ledger that remembers nothing but what is stored: of a driver, or of another process.
 pub(super) fn ledger_of(world: &Arc<World>, driver: Option<usize>) -> SimLedger {
-    let controllers = world.controllers.iter();
-    let pool = ControllerPool::new(controllers.map(|(name, fake)| (name.clone(), Arc::new(fake.clone()))));
+    let pool = ControllerPool::new([]);
+    lists::replace(world, &pool);
     Ledger::new(pool, world.store.of(driver), world.profile.ledger_options(world))
 }
 
@@ -152,6 +153,7 @@ async fn repair_now_and_then(world: Arc<World>, ledger: SimLedger, name: String)
 }
 
 pub(super) async fn repair(world: &Arc<World>, ledger: &SimLedger, name: &str) {
+    lists::drain(world, ledger).await;
     match ledger.repair(&Alive::new(world)).await {
         Ok(report) => note(world, name, &report),
         Err(error) => world.say(name, format_args!("cannot repair: {error}")),

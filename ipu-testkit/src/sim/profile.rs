@@ -148,5 +148,5 @@ impl Profile {
 }
 
 fn name_of(number: usize) -> ControllerName {
-    ControllerName::new(format!("c{number}")).expect("a name of a controller")
+    ControllerName::new(format!("c{number}:8090")).expect("a name of a controller")
 }

@@ -12,6 +12,7 @@ use super::hosts::{ledger_of, repair, supervise};
 use super::invariants::{
     Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
 };
+use super::lists::list_all;
 use super::outages::come_up;
 use super::processes::Manners;
 use super::report::{SimReport, add};
@@ -124,13 +125,14 @@ async fn goes_on(world: &Arc<World>) -> bool {
 }
 
 /// Faults stop. Jobs that never end by themselves are told to.
-fn calm_down(world: &World) {
+fn calm_down(world: &Arc<World>) {
     world.say("world", "faults stop");
     for (_, controller) in &world.controllers {
         controller.set_fault_rate(0);
         controller.finish_dropped_calls(0);
     }
     come_up(world);
+    list_all(world);
     world.processes().calm_down(world.millis());
     let mut state = world.state();
     state.manners = Manners::Calm;

@@ -75,6 +75,8 @@ pub(super) struct State {
     pub(super) grants: Grants,
     /// What owners want.
     pub(super) wanted: Wanted,
+    /// The list of controllers, as an administrator has edited it.
+    pub(super) listed: Vec<ControllerName>,
     pub(super) manners: Manners,
     /// Whether the ledger was replaced by an old copy of itself.
     pub(super) restored: bool,
@@ -114,6 +116,7 @@ impl World {
                 users: BTreeMap::new(),
                 grants: Grants::default(),
                 wanted: Wanted::default(),
+                listed: controllers.iter().map(|(name, _)| name.clone()).collect(),
                 manners: Manners::Wild,
                 restored: false,
                 holds: Holds::default(),

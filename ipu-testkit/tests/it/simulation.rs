@@ -274,7 +274,7 @@ fn a_scheduler_that_starts_before_the_partition_is_ready_is_caught() {
                     *partition = PartitionFacts::Active {
                         attempt,
                         since,
-                        controller: "c0".parse().unwrap(),
+                        controller: "c0:8090".parse().unwrap(),
                     };
                 }
             });

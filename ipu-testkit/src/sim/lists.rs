@@ -1,0 +1,129 @@
+//! The list of controllers, which an administrator edits while partitions are held. Each process follows some time later.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::ControllerName;
+use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
+
+use super::driver::SimLedger;
+use super::world::World;
+use crate::fake::FakeController;
+
+/// How long a process needs at most to follow an edit, in milliseconds: the minute that is documented.
+const FOLLOWS: u32 = 60_000;
+
+/// Takes a controller off the list, adds one that is not on it, or changes the order.
+pub(super) fn edit(world: &Arc<World>) {
+    let missing: Vec<ControllerName> = {
+        let state = world.state();
+        let is_missing = |name: &&ControllerName| !state.listed.contains(name);
+        world
+            .controllers
+            .iter()
+            .map(|(name, _)| name)
+            .filter(is_missing)
+            .cloned()
+            .collect()
+    };
+    let (add, place) = (world.chance(60), world.below(4) as usize);
+    let mut state = world.state();
+    let last = state.listed.len().saturating_sub(1);
+    let event = if add && let Some(name) = missing.first() {
+        let at = place.min(state.listed.len());
+        state.listed.insert(at, name.clone());
+        "controller listed again"
+    } else if place == 0 {
+        state.listed.reverse();
+        "controllers listed in another order"
+    } else if !state.listed.is_empty() {
+        state.listed.remove(place.min(last));
+        "controller taken off the list"
+    } else {
+        return;
+    };
+    drop(state);
+    announce(world, event);
+}
+
+fn announce(world: &Arc<World>, event: &'static str) {
+    let listed = world.state().listed.clone();
+    let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
+    world.count_event(event);
+    world.say("world", format_args!("{event}: {}", names.join(", ")));
+    for driver in 0..world.profile.drivers {
+        let pause = Duration::from_millis(u64::from(world.below(FOLLOWS)));
+        let world = Arc::clone(world);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            follow(&world, driver);
+        });
+    }
+}
+
+/// Lists all controllers again.
+pub(super) fn list_all(world: &Arc<World>) {
+    {
+        let mut state = world.state();
+        for (name, _) in &world.controllers {
+            if !state.listed.contains(name) {
+                state.listed.push(name.clone());
+            }
+        }
+    }
+    for driver in 0..world.profile.drivers {
+        follow(world, driver);
+    }
+}
+
+/// Makes the list that of a driver.
+fn follow(world: &World, driver: usize) {
+    let ledger = world.state().drivers[driver].ledger.clone();
+    if let Some(ledger) = ledger {
+        replace(world, ledger.pool());
+    }
+}
+
+/// Makes the list that of a pool.
+pub(super) fn replace(world: &World, pool: &ControllerPool<FakeController>) {
+    let listed = world.state().listed.clone();
+    let endpoints: Vec<ControllerEndpoint> = listed.iter().map(endpoint).collect();
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, Infallible>(at(world, endpoint));
+    match pool.replace(&endpoints, connect) {
+        Ok(()) => {}
+        Err(never) => match never {},
+    }
+}
+
+/// Drains the controllers that the ledger remembers and the list does not name, and forgets those that hold nothing any
+/// more, as the proxy does with every repair.
+pub(super) async fn drain(world: &World, ledger: &SimLedger) {
+    let Ok(entries) = ledger.list().await else { return };
+    let held: BTreeSet<ControllerName> = entries.into_iter().filter_map(|entry| entry.controller).collect();
+    let pool = ledger.pool();
+    for name in &held {
+        let connect = |endpoint: &ControllerEndpoint| Ok::<_, Infallible>(at(world, endpoint));
+        match pool.drain(&endpoint(name), connect) {
+            Ok(()) => {}
+            Err(never) => match never {},
+        }
+    }
+    for member in pool.draining() {
+        if !held.contains(&member.name) {
+            pool.forget(&member.name);
+        }
+    }
+}
+
+fn endpoint(name: &ControllerName) -> ControllerEndpoint {
+    name.as_str()
+        .parse()
+        .expect("a simulated controller has the name of its endpoint")
+}
+
+fn at(world: &World, endpoint: &ControllerEndpoint) -> FakeController {
+    let found = world.controller(endpoint.name());
+    found.expect("only simulated controllers are listed").clone()
+}
