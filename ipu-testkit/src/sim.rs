@@ -1,6 +1,7 @@
 //! A deterministic simulator: schedulers, ledgers, controllers and processes in one seeded world on virtual time.
 
 mod alive;
+mod cordons;
 mod driver;
 mod events;
 mod hosts;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{Entry, JobSpec, Observation, Plan};
+use ipu_core::{Entry, Excluded, JobSpec, Observation, Plan};
 use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
@@ -43,6 +44,9 @@ pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
 
 /// Changes an entry on its way to the store of the ledger.
 pub type EntryHook = Arc<dyn Fn(&mut Entry) + Send + Sync>;
+
+/// Changes the answer to a cordon on its way to the administrator.
+pub type ExcludedHook = Arc<dyn Fn(&mut Excluded) + Send + Sync>;
 
 /// Whether drivers check plans before they apply them, as they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +90,8 @@ pub struct SimOptions {
     pub on_create: Option<CreateHook>,
     /// Plants a defect between the ledger and its store.
     pub on_entry: Option<EntryHook>,
+    /// Plants a defect between the ledger and the administrator who cordons machines.
+    pub on_excluded: Option<ExcludedHook>,
 }
 
 impl Default for SimOptions {
@@ -99,6 +105,7 @@ impl Default for SimOptions {
             on_plan: None,
             on_create: None,
             on_entry: None,
+            on_excluded: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use ipu_core::{
     Operation, PartitionId, PartitionState, Plan, QuotaSubject, Reason, Service, Space, Verdict,
 };
 
+use super::cordons::{forget_left, invariant_cordons_name_every_holder};
 use super::late::invariant_what_is_made_is_wanted;
 use super::owners::invariant_no_ipu_has_two_owners;
 use super::processes::Processes;
@@ -47,9 +48,17 @@ impl World {
         let entries = self.store.entries();
         let single = {
             let processes = self.processes();
-            let state = self.state();
+            let mut state = self.state();
+            forget_left(&mut state.cordons, &entries);
+            let cordons = if state.restored {
+                // What an old copy of the ledger did not know of may be anywhere.
+                Ok(())
+            } else {
+                invariant_cordons_name_every_holder(&state.cordons, &held, &processes, now)
+            };
             invariant_a_partition_has_one_holder(&processes, now)
                 .and_then(|()| invariant_no_ipu_has_two_owners(&state.grants, &processes, now))
+                .and(cordons)
         };
         let mut state = self.state();
         state.report.checks += 1;
@@ -152,7 +161,8 @@ impl World {
         let world = ipu_core::World {
             controllers: views.collect(),
         };
-        let state = LedgerState::of(entries.values().map(|entry| Entry::clone(entry)));
+        let state = LedgerState::of(entries.values().map(|entry| Entry::clone(entry)))
+            .with_exclusions(self.store.exclusions());
         state.judge_line(&world, self.profile.line(), self.now())
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Timestamp, Verdict};
 use ipu_ledger::UsageLog as _;
 
+use super::cordons::uncordon;
 use super::events::{happen, submit};
 use super::hosts::{ledger_of, repair, supervise};
 use super::invariants::{
@@ -93,6 +94,7 @@ async fn live(world: &Arc<World>) {
         }
     }
     calm_down(world);
+    while uncordon(world).await {}
     if settle(world).await {
         end(world).await;
     }

@@ -95,6 +95,14 @@ impl SimStore {
         self.kept().entries.clone()
     }
 
+    pub(super) fn exclusions(&self) -> Vec<Exclusion> {
+        let kept = self.kept();
+        kept.exclusions
+            .values()
+            .map(|one| Exclusion::clone(one))
+            .collect()
+    }
+
     pub(super) fn revision(&self) -> u64 {
         self.kept().revision
     }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::SimOptions;
+use super::cordons::Cordon;
 use super::invariants::Broken;
 use super::jobs::Job;
 use super::late::Wanted;
@@ -75,6 +76,8 @@ pub(super) struct State {
     pub(super) grants: Grants,
     /// What owners want.
     pub(super) wanted: Wanted,
+    /// The machines that get nothing new.
+    pub(super) cordons: Vec<Cordon>,
     /// The list of controllers, as an administrator has edited it.
     pub(super) listed: Vec<ControllerName>,
     pub(super) manners: Manners,
@@ -116,6 +119,7 @@ impl World {
                 users: BTreeMap::new(),
                 grants: Grants::default(),
                 wanted: Wanted::default(),
+                cordons: Vec::new(),
                 listed: controllers.iter().map(|(name, _)| name.clone()).collect(),
                 manners: Manners::Wild,
                 restored: false,

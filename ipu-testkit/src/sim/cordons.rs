@@ -1,0 +1,143 @@
+//! Cordons: an administrator excludes machines, and repairs one when none of the owners in the answer is left there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ipu_core::{
+    ControllerName, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget, IpuAddress,
+    PartitionId,
+};
+
+use super::hosts::ledger_of;
+use super::invariants::{Broken, broken};
+use super::processes::Processes;
+use super::store::Entries;
+use super::world::World;
+use crate::fake::{Held, Masks};
+
+/// A machine that gets nothing new.
+pub(super) struct Cordon {
+    id: ExclusionId,
+    controller: ControllerName,
+    link_domain: u32,
+    mask: u64,
+    /// The partitions that the answer named and that have not left since.
+    named: BTreeSet<PartitionId>,
+}
+
+impl Cordon {
+    fn is_on(&self, ipus: &Masks) -> bool {
+        ipus.iter()
+            .any(|(domain, mask)| *domain == self.link_domain && mask & self.mask != 0)
+    }
+}
+
+fn owner() -> ExclusionOwner {
+    ExclusionOwner::new("administrator").expect("a name of an owner")
+}
+
+/// Cordons a machine of any controller.
+pub(super) async fn cordon(world: &Arc<World>) {
+    let at = world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize;
+    let (name, fake) = &world.controllers[at];
+    let inventory = fake.look().1;
+    let agents: Vec<_> = inventory.topology().agents().map(|(agent, _)| agent).collect();
+    let agent = agents[world.below(u32::try_from(agents.len()).unwrap_or(1)) as usize];
+    let ipus: [IpuAddress; 4] = inventory.topology().agent_ipus(agent).expect("an agent has IPUs");
+    let id = ExclusionId::new(format!("cordon-{at}-{agent}")).expect("an id of an exclusion");
+    if world.state().cordons.iter().any(|cordon| cordon.id == id) {
+        return;
+    }
+    let what = ExclusionTarget::Machine(agent.clone());
+    let exclusion = Exclusion::new(id.clone(), name.clone(), what, owner(), "a fan is broken");
+    let mut answer = match ledger_of(world, None).exclude(exclusion).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            world.say(
+                "administrator",
+                format_args!("cannot cordon {agent} of {name}: {error}"),
+            );
+            return;
+        }
+    };
+    if let Some(hook) = &world.options.on_excluded {
+        hook(&mut answer);
+    }
+    note(world, name, id, ipus, &answer);
+}
+
+fn note(world: &World, name: &ControllerName, id: ExclusionId, ipus: [IpuAddress; 4], answer: &Excluded) {
+    let named: BTreeSet<PartitionId> = answer.holders.iter().map(|holder| holder.id.clone()).collect();
+    let names: Vec<&str> = named.iter().map(PartitionId::as_str).collect();
+    world.say(
+        "administrator",
+        format_args!("{id}: held by {}", names.join(", ")),
+    );
+    world.count_event("machine cordoned");
+    let cordon = Cordon {
+        id,
+        controller: name.clone(),
+        link_domain: ipus[0].link_domain,
+        mask: ipus.iter().fold(0, |mask, at| mask | 1 << at.ipu),
+        named,
+    };
+    world.state().cordons.push(cordon);
+    world.check();
+}
+
+/// Lifts the oldest cordon; says whether there was one.
+pub(super) async fn uncordon(world: &Arc<World>) -> bool {
+    let Some(id) = world.state().cordons.first().map(|cordon| cordon.id.clone()) else {
+        return false;
+    };
+    // From here on partitions may be made there.
+    world.state().cordons.remove(0);
+    world.say("administrator", format_args!("lifts {id}"));
+    // A store that fails is asked again.
+    while ledger_of(world, None).lift(&id, &owner()).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    world.count_event("cordon lifted");
+    true
+}
+
+/// Partitions that have left are not expected on a machine again.
+pub(super) fn forget_left(cordons: &mut [Cordon], entries: &Entries) {
+    let holds = |id: &PartitionId| entries.get(id).is_some_and(|entry| entry.state.holds());
+    for cordon in cordons {
+        cordon.named.retain(holds);
+    }
+}
+
+/// The answer to a cordon names every partition that is on the machine afterwards, and every worker's that uses it.
+pub(super) fn invariant_cordons_name_every_holder(
+    cordons: &[Cordon],
+    held: &[(&ControllerName, Vec<Held>)],
+    processes: &Processes,
+    now: u64,
+) -> Result<(), Broken> {
+    for cordon in cordons {
+        let there = held.iter().filter(|(name, _)| **name == cordon.controller);
+        let partitions = there
+            .flat_map(|(_, held)| held)
+            .filter(|held| held.id.is_derived());
+        let partitions = partitions.map(|held| (&held.id, &held.masks));
+        let used = processes
+            .using(now)
+            .filter(|used| *used.controller == cordon.controller);
+        let used = used.map(|used| (used.id, used.ipus));
+        let unnamed = partitions
+            .chain(used)
+            .find(|(id, ipus)| cordon.is_on(ipus) && !cordon.named.contains(id));
+        if let Some((id, _)) = unnamed {
+            return broken(
+                "cordons_name_every_holder",
+                format!(
+                    "{id} is on the machine of {}, whose answer does not name it",
+                    cordon.id
+                ),
+            );
+        }
+    }
+    Ok(())
+}
