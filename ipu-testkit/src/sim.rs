@@ -4,6 +4,7 @@ mod alive;
 mod cordons;
 mod driver;
 mod events;
+mod flood;
 mod hosts;
 mod invariants;
 mod jobs;

@@ -34,6 +34,13 @@ impl Liveness for Alive {
         let Some(owner) = &entry.owner else {
             return Life::Unknown;
         };
+        if world.state().flood.as_ref() == Some(owner) {
+            return if world.state().flood_is_over {
+                Life::Dead
+            } else {
+                Life::Live
+            };
+        }
         let number = world.state().jobs.iter().position(|job| job.owner == *owner);
         let gone = number.is_none_or(|number| world.state().jobs[number].gone);
         let now = world.millis();

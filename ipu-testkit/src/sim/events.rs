@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
 
 use super::cordons::{cordon, uncordon};
+use super::flood::flood;
 use super::hosts::{ledger_of, note, repair, suspend_any};
 use super::jobs::{Job, int, random_job};
 use super::lists;
@@ -39,6 +40,7 @@ pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
         94..=95 => lists::edit(world),
         96..=97 => cordon(world).await,
         98 => drop(uncordon(world).await),
+        99 => flood(world),
         90..=91 => {
             let pause = Duration::from_secs(10 + u64::from(world.below(50)));
             world.say("world", format_args!("nothing happens for {} s", pause.as_secs()));

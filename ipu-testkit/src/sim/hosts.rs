@@ -69,7 +69,9 @@ pub(super) fn suspend_any(world: &World) {
 /// Suspends a driver, as SIGSTOP does, and has it go on later. Its clock goes on meanwhile.
 pub(super) fn suspend(world: &World, driver: usize) {
     let pause = Duration::from_millis(u64::from(world.below(SUSPENDED)));
-    world.state().drivers[driver].suspended_until = Some(Instant::now() + pause);
+    let until = Instant::now() + pause;
+    let driven = &mut world.state().drivers[driver];
+    driven.suspended_until = driven.suspended_until.max(Some(until));
     world.count_event("driver suspended");
     world.say(
         "world",

@@ -31,6 +31,8 @@ pub(super) struct Profile {
     pub(super) suspends: u32,
     /// Percent of requests that are read late, besides or instead of at once.
     pub(super) late_requests: u32,
+    /// Whether an owner may flood the queue.
+    pub(super) floods: bool,
     /// The most jobs.
     pub(super) jobs: usize,
     /// The largest instance that is common.
@@ -80,6 +82,10 @@ impl Profile {
             }
             line.quotas.insert(subject, quota);
         }
+        let floods = random.chance(4);
+        if floods && random.chance(50) {
+            line.length_limit = 20 + random.below(200) as usize;
+        }
         Self {
             drivers: *random.pick(&[1, 2, 2, 3]),
             call_faults: rate(random, &[0, 5, 15, 40]),
@@ -88,6 +94,7 @@ impl Profile {
             empties: *random.pick(&[0, 0, 1, 5]),
             suspends: *random.pick(&[0, 0, 1, 5]),
             late_requests: *random.pick(&[0, 0, 2, 10]),
+            floods,
             jobs: 3 + random.below(6) as usize,
             largest: largest.min(16),
             topologies,

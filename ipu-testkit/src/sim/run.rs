@@ -230,7 +230,11 @@ async fn end(world: &Arc<World>) {
             .filter(PartitionId::is_derived)
             .collect();
         let entries = world.store.entries();
-        let all_gone = world.state().jobs.iter().all(|job| job.gone);
+        let all_gone = {
+            let state = world.state();
+            let left = state.flood.is_none() || state.flood_is_over;
+            left && state.jobs.iter().all(|job| job.gone)
+        };
         let clean = invariant_nothing_is_leaked(&entries, &left);
         if all_gone && clean.is_ok() {
             world.say("world", "nothing is left");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ipu_core::{ControllerName, PartitionId, Timestamp};
+use ipu_core::{ControllerName, Owner, PartitionId, Timestamp};
 use ipu_ledger::MemoryUsageLog;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -78,6 +78,9 @@ pub(super) struct State {
     pub(super) wanted: Wanted,
     /// The machines that get nothing new.
     pub(super) cordons: Vec<Cordon>,
+    /// The owner of many requests, if there was one, and whether it has left.
+    pub(super) flood: Option<Owner>,
+    pub(super) flood_is_over: bool,
     /// The list of controllers, as an administrator has edited it.
     pub(super) listed: Vec<ControllerName>,
     pub(super) manners: Manners,
@@ -120,6 +123,8 @@ impl World {
                 grants: Grants::default(),
                 wanted: Wanted::default(),
                 cordons: Vec::new(),
+                flood: None,
+                flood_is_over: false,
                 listed: controllers.iter().map(|(name, _)| name.clone()).collect(),
                 manners: Manners::Wild,
                 restored: false,
