@@ -141,10 +141,10 @@ name!(
 );
 
 impl ExclusionOwner {
-    /// Whether the name is one of those that stand for what is observed, `health` and `foreign`.
+    /// Whether the name is one of those that stand for observations: `health`, `foreign` and `conflict`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        *self == Self::health() || *self == Self::foreign()
+        [Self::health(), Self::foreign(), Self::conflict()].contains(self)
     }
 
     /// The owner of exclusions because the controller calls an IPU unhealthy.
@@ -157,6 +157,13 @@ impl ExclusionOwner {
     #[must_use]
     pub fn foreign() -> Self {
         Self(Arc::from("foreign"))
+    }
+
+    /// The owner of exclusions of IPUs that an owner of the ledger may still use although its controller does not list
+    /// its partition and has put another partition on a part of them.
+    #[must_use]
+    pub fn conflict() -> Self {
+        Self(Arc::from("conflict"))
     }
 }
 

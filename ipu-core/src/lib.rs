@@ -80,8 +80,11 @@ pub use ledger::entry::{Entry, EntryState, LinePolicy, Operation, Pin, PlacedBy,
 pub use ledger::exclusion::{Excluded, Exclusion, ExclusionTarget};
 pub use ledger::illegal::Illegal;
 pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
+pub use ledger::location::Location;
 pub use ledger::moves::{Admission, CallWindow, Release, Step};
+pub use ledger::overlay::PlacementConflict;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
+pub use ledger::repeat::RepeatedCreate;
 pub use ledger::space::Space;
 pub use ledger::stats::{Stats, Tally};
 pub use ledger::usage::{HoldEnd, UsageRecord};

@@ -1,6 +1,6 @@
 //! What the ledger answers.
 
-use ipu_core::{Action, ControllerName, Entry, IpuPlace, PartitionId, Timestamp, Waiting};
+use ipu_core::{Action, ControllerName, Entry, IpuPlace, PartitionId, PlacementConflict, Timestamp, Waiting};
 use serde::Serialize;
 
 /// What a request comes to.
@@ -99,6 +99,8 @@ pub struct RepairReport {
     pub done: Vec<Action>,
     /// What has to be gone on with later, and why.
     pub later: Vec<(PartitionId, String)>,
+    /// Partitions that their controllers do not list and whose IPUs have been given to another partition.
+    pub conflicts: Vec<PlacementConflict>,
     /// Controllers that could not be asked; what they hold was kept.
     pub silent: Vec<(ControllerName, String)>,
     /// Partitions in quarantine afterwards.

@@ -17,6 +17,10 @@ pub(crate) struct Calls {
     pub(crate) answered: bool,
 }
 
+/// The longest pause before a refused call is repeated: an unanswered call is settled after 30 s by default, and the
+/// entry can go back to the queue then.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
 /// Until when a call is not repeated that was refused.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
@@ -62,10 +66,12 @@ impl CallBook {
         locked(&self.rests).remove(id);
     }
 
-    /// The call for `id` was refused and has to be repeated: after `first`, and each time after twice as long.
+    /// The call for `id` was refused and has to be repeated: after `first`, and each time after twice as long, at most
+    /// [`MAX_BACKOFF`].
     pub(crate) fn rest(&self, id: &PartitionId, first: Duration) {
         let mut rests = locked(&self.rests);
         let pause = rests.get(id).map_or(first, |rest| rest.pause.saturating_mul(2));
+        let pause = pause.min(MAX_BACKOFF);
         let until = Instant::now() + pause;
         rests.insert(id.clone(), Rest { until, pause });
     }
@@ -98,4 +104,20 @@ impl CallBook {
 // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_back_off_of_a_refused_call_stays_below_its_limit_however_often_it_is_refused() {
+        let (book, id) = (CallBook::default(), PartitionId::new("p").unwrap());
+        for _ in 0..200 {
+            book.rest(&id, Duration::from_millis(500));
+        }
+        assert!(book.rests(&id).is_some());
+        tokio::time::advance(MAX_BACKOFF).await;
+        assert_eq!(book.rests(&id), None);
+    }
 }

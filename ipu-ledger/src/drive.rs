@@ -17,8 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ipu_core::{
-    Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, PartitionState, Quotas, Step,
-    lost,
+    CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
+    Operation, PartitionState, Quotas, Step, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ use crate::answer::{Answer, Grant, Pending};
 use crate::calls::CallBook;
 use crate::commit::Committer;
 use crate::error::LedgerError;
-use crate::options::LedgerOptions;
+use crate::options::{Anchor, LedgerOptions};
 use crate::store::LedgerStore;
 use crate::views::Views;
 
@@ -37,6 +37,7 @@ pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) commit: Committer<S>,
     pub(crate) book: CallBook,
     pub(crate) options: LedgerOptions,
+    anchor: Anchor,
     /// The rules of the line: those of the options, with the quotas in force.
     rules: RwLock<Arc<LineRules>>,
 }
@@ -73,9 +74,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             views: Views::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
             book: CallBook::default(),
+            anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,
         }
+    }
+
+    /// The window of a call that is decided on now.
+    pub(crate) fn window(&self) -> CallWindow {
+        self.anchor.window(&self.options)
     }
 
     /// The rules of the line that are in force.
@@ -149,11 +156,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// Moves the fence of an entry on, before a call for it.
     pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
-        let (id, answered, window) = (
-            entry.id.clone(),
-            self.book.answered(&entry.id),
-            self.options.window(),
-        );
+        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.window());
         self.apply_to(entry, move |state| state.take_up(&id, answered, window))
             .await
     }
@@ -193,18 +196,54 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         self.broken(&entry, errors).await
     }
 
+    /// Records that a partition is ready, with its IPUs in the same write.
     pub(crate) async fn ready(&self, at: &At<C>, entry: &Entry) -> Result<Answer, LedgerError> {
+        // A create call with explicit IPUs makes the partition on those or not at all. What was there before a reset
+        // may have been made by another call.
+        let is_placed = match entry.state {
+            EntryState::Active => true,
+            EntryState::Intent {
+                operation: Operation::Create,
+                ..
+            } => !entry.places.is_empty(),
+            _ => false,
+        };
+        let location = if is_placed {
+            Location::default()
+        } else {
+            match self.locate(at, entry).await {
+                Ok(Some(location)) => location,
+                Ok(None) => return Ok(Answer::Pending(Pending::Creating)),
+                Err(error) => return Ok(make::unanswered(at, &error)),
+            }
+        };
         let (id, attempt) = (entry.id.clone(), entry.attempt);
-        let (answered, now) = (self.book.answered(&id), self.options.now());
+        let (answered, now) = (self.book.answered(&id), self.window().now);
         match self
-            .apply_to(entry, move |state| state.ready(&id, attempt, answered, now))
+            .apply_to(entry, move |state| {
+                state.ready(&id, attempt, &location, answered, now)
+            })
             .await
         {
             Ok(entry) => Ok(Answer::Active(Grant::of(&entry, &at.name))),
             // It is ready, and a reset may still come.
             Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => Ok(Answer::Pending(Pending::Resetting)),
+            Err(LedgerError::Illegal(in_use @ Illegal::InUse { .. })) => {
+                self.broken(entry, vec![in_use.to_string()]).await
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// The IPUs that the controller lists for the partition of `entry`; none if it does not list the partition.
+    pub(crate) async fn locate(&self, at: &At<C>, entry: &Entry) -> Result<Option<Location>, VipuError> {
+        let call = at.controller.list_partitions(None);
+        let listed = self
+            .views
+            .call(&at.name, self.options.call_deadline, call)
+            .await?;
+        let found = listed.into_iter().find(|partition| partition.id == entry.id);
+        Ok(found.map(|partition| self.views.location_of(&at.name, partition)))
     }
 
     pub(crate) async fn broken(&self, entry: &Entry, errors: Vec<String>) -> Result<Answer, LedgerError> {

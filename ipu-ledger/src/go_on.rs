@@ -43,13 +43,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 return Err(gone(&id));
             };
             let answered = driver.book.answered(&id);
-            state.release(
-                &id,
-                &request.owner,
-                Some(attempt),
-                answered,
-                driver.options.window(),
-            )
+            state.release(&id, &request.owner, Some(attempt), answered, driver.window())
         };
         match self.give_back(still).await {
             Err(LedgerError::Illegal(Illegal::Moved { state: GONE, .. })) => Ok(()),
@@ -86,6 +80,7 @@ pub(crate) fn as_recorded(state: &LedgerState, mut request: Request) -> Option<R
     request.max_runtime = entry.max_runtime;
     request.account.clone_from(&entry.account);
     request.preemptible = entry.preemptible;
+    request.not_after = None;
     Some(request)
 }
 

@@ -179,7 +179,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let driver = Arc::clone(&self.driver);
         let request = request.clone();
         let decide = move |state: &LedgerState| {
-            let options = &driver.options;
             let recorded = match asks {
                 Asks::Anew => Some(request.clone()),
                 Asks::ToGoOn => as_recorded(state, request.clone()),
@@ -187,7 +186,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             let Some(request) = recorded else {
                 return (Err(gone(&request.id)), Vec::new());
             };
-            match state.request(&request, &world, &driver.rules(), options.window()) {
+            match state.request(&request, &world, &driver.rules(), driver.window()) {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);
                     let intent = match &step.outcome {
@@ -256,7 +255,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         self.give_back(move |state: &LedgerState| {
             let answered = driver.book.answered(&wanted);
-            state.release(&wanted, &owner, attempt, answered, driver.options.window())
+            state.release(&wanted, &owner, attempt, answered, driver.window())
         })
         .await
     }
@@ -269,7 +268,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
-        self.give_back(move |state: &LedgerState| state.release_quarantined(&wanted, driver.options.window()))
+        self.give_back(move |state: &LedgerState| state.release_quarantined(&wanted, driver.window()))
             .await
     }
 
@@ -307,18 +306,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
-        let decide =
-            move |state: &LedgerState| match state.reset(&wanted, &owner, attempt, driver.options.window()) {
-                Ok(step) => {
-                    let before = state.get(&wanted).map(|entry| &entry.state);
-                    let fresh = before != Some(&step.outcome.state);
-                    (
-                        Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })),
-                        step.changes,
-                    )
-                }
-                Err(illegal) => (Err(illegal), Vec::new()),
-            };
+        let decide = move |state: &LedgerState| match state.reset(&wanted, &owner, attempt, driver.window()) {
+            Ok(step) => {
+                let before = state.get(&wanted).map(|entry| &entry.state);
+                let fresh = before != Some(&step.outcome.state);
+                (
+                    Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })),
+                    step.changes,
+                )
+            }
+            Err(illegal) => (Err(illegal), Vec::new()),
+        };
         let (entry, intent) = self.driver.commit.transact(decide).await??;
         match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
             Made::Answer(answer) => Ok(answer),

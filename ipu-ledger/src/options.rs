@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{CallWindow, ControllerName, LineRules, Timestamp, Topology};
+use tokio::time::Instant;
 
 use crate::liveness::Liveness;
 use crate::usage::UsageLog;
@@ -92,11 +93,33 @@ impl LedgerOptions {
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
+}
 
-    pub(crate) fn window(&self) -> CallWindow {
+/// The clock of the options beside one that nobody sets: a clock that is set while a call is under way lets no fence pass
+/// early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anchor {
+    at: Timestamp,
+    since: Instant,
+}
+
+impl Anchor {
+    /// Anchors `clock` now.
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            at: clock(),
+            since: Instant::now(),
+        }
+    }
+
+    /// The window of a call that is decided on now. A clock that is put forward moves the fences that are set, and none
+    /// of them passes early; after a clock is put back, fences count from then ([`CallWindow::is_beyond`]).
+    pub(crate) fn window(self, options: &LedgerOptions) -> CallWindow {
+        let wall = options.now();
+        let now = wall.min(self.at.plus(self.since.elapsed()));
         CallWindow {
-            now: self.now(),
-            settle: self.settle,
+            now,
+            settle: options.settle.saturating_add(wall.since(now)),
         }
     }
 }

@@ -73,13 +73,21 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
         report.done.push(action);
     }
     drop(taken);
-    let quarantined = driver
+    let (quarantined, conflicts) = driver
         .commit
         .read(|state| {
             let quarantined = |entry: &&Entry| matches!(entry.state, EntryState::Quarantined);
-            state.entries().filter(quarantined).count()
+            let quarantined = state.entries().filter(quarantined).count();
+            (quarantined, state.placement_conflicts(world))
         })
         .await?;
+    for conflict in &conflicts {
+        tracing::error!(
+            id = %conflict.id, controller = %conflict.controller,
+            "the controller does not list this partition, and its IPUs are in another one"
+        );
+    }
+    report.conflicts = conflicts;
     report.quarantined = u32::try_from(quarantined).unwrap_or(u32::MAX);
     Ok(report)
 }
@@ -167,7 +175,7 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
         action.clone(),
         Arc::clone(seen),
         Arc::clone(owners),
-        driver.options.window(),
+        driver.window(),
     );
     let driving = matches!(action, Action::Finish { .. } | Action::Release { .. });
     let decide = move |state: &LedgerState| {

@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Partition, PartitionId, Reason,
-    Service, Space, Topology, Unbounded, World,
+    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Location, Partition,
+    PartitionId, Reason, Service, Space, Topology, Unbounded, World,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
@@ -144,6 +144,17 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         self.slot(name).newest()
     }
 
+    /// The IPUs of a partition that the controller listed. The cluster counts if the hardware is known to have several.
+    pub(crate) fn location_of(&self, name: &ControllerName, partition: Partition) -> Location {
+        match self.newest(name) {
+            Some(listing) => listing.locate(&partition),
+            None => Location {
+                cluster: None,
+                ipus: partition.ipus,
+            },
+        }
+    }
+
     /// Has the controller list what it has now.
     pub(crate) async fn look_at(&self, name: &ControllerName, options: &LedgerOptions) {
         if let Some(member) = self.pool.member(name) {
@@ -174,12 +185,24 @@ async fn call<C: ?Sized, T>(
     deadline: Duration,
     call: impl Future<Output = Result<T, VipuError>> + Send,
 ) -> Result<T, VipuError> {
-    let answer = tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
-        Err(VipuError::Timeout {
-            endpoint: name.to_string(),
-            waited: deadline,
-        })
+    let begun = Instant::now();
+    let until = begun + deadline;
+    let late = || VipuError::Timeout {
+        endpoint: name.to_string(),
+        waited: deadline,
+    };
+    let mut call = std::pin::pin!(call);
+    // A process that was suspended sends nothing after the deadline: the fence of the intent may have passed, and
+    // `timeout` polls the call once more before it looks at the time.
+    let in_time = poll_fn(|context| {
+        if Instant::now() >= until {
+            return Poll::Ready(Err(late()));
+        }
+        call.as_mut().poll(context)
     });
+    let answer = tokio::time::timeout_at(until, in_time)
+        .await
+        .unwrap_or_else(|_| Err(late()));
     pool.record(name, &answer);
     answer
 }

@@ -17,7 +17,8 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old or the line is full.
+    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old, the line is full, or the request is
+    /// read too late.
     pub fn request(
         &self,
         request: &Request,
@@ -25,6 +26,13 @@ impl LedgerState {
         rules: &LineRules,
         window: CallWindow,
     ) -> Result<Step<Admission>, Illegal> {
+        if let Some(not_after) = request.not_after.filter(|latest| *latest < window.now) {
+            return Err(Illegal::TooLate {
+                id: request.id.clone(),
+                not_after,
+                now: window.now,
+            });
+        }
         let Some(entry) = self.get(&request.id) else {
             return self.first_request(request, world, rules, window);
         };
@@ -174,7 +182,7 @@ fn take_over_found(
         });
     }
     let mut entry = entry.clone();
-    entry.places.clone_from(&partition.ipus);
+    entry.set_location(world.locate(controller, partition));
     let entry = entry.asked(controller, Operation::Reset, window);
     Ok(Some(Step::put(&entry, Admission::Drive(entry.clone()))))
 }

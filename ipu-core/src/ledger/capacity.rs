@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{ControllerName, ExclusionOwner, PartitionId};
 use crate::ledger::exclusion::ExclusionTarget;
+use crate::ledger::location::Location;
 use crate::ledger::stats::Tally;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
@@ -42,6 +43,14 @@ pub trait Capacity: Send + Sync {
 
     /// Gives back what `id` has; nothing if it has nothing.
     fn give(&mut self, id: &PartitionId);
+
+    /// Keeps the free ones of these IPUs from every later [`take`](Self::take). IPUs that do not exist are ignored.
+    fn withhold(&mut self, places: &[IpuPlace]);
+
+    /// Whether the controller has several clusters, so that the numbers of IPUs alone do not identify them.
+    fn has_several_clusters(&self) -> bool {
+        false
+    }
 
     /// Has `what` get nothing new from now on, because `owner` says so. Who has a place there keeps it, and is answered.
     ///
@@ -121,6 +130,10 @@ impl Capacity for Unbounded {
         self.taken.remove(id);
     }
 
+    /// Does nothing: without a topology no IPU can be kept free. [`LedgerState`](crate::LedgerState) places nothing at
+    /// such a controller instead.
+    fn withhold(&mut self, _: &[IpuPlace]) {}
+
     fn tally(&self) -> Option<Tally> {
         None
     }
@@ -192,6 +205,16 @@ impl Listing {
     #[must_use]
     pub const fn partitions(&self) -> &BTreeMap<PartitionId, Arc<Partition>> {
         &self.partitions
+    }
+
+    /// The IPUs of a listed partition.
+    #[must_use]
+    pub fn locate(&self, partition: &Partition) -> Location {
+        let cluster = partition.cluster.clone();
+        Location {
+            cluster: cluster.filter(|_| self.capacity.has_several_clusters()),
+            ipus: partition.ipus.clone(),
+        }
     }
 
     /// The room as observed.
@@ -270,6 +293,12 @@ impl World {
             let listing = view.listing.as_ref().ok()?;
             Some((&view.name, &**listing.partitions.get(id)?))
         })
+    }
+
+    /// The IPUs of a partition that `name` listed.
+    pub(crate) fn locate(&self, name: &ControllerName, partition: &Partition) -> Location {
+        let listing = self.listing(name);
+        listing.map_or_else(Location::default, |listing| listing.locate(partition))
     }
 
     /// What `name` listed, if it could be asked.

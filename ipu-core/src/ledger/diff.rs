@@ -10,6 +10,8 @@
 //! | active, failed | any | dead | orphan, then release once the grace is over |
 //! | orphaned | any | live | reclaim |
 //! | active | lists it not | live, unknown | lost |
+//! | active | lists it on other IPUs | live, unknown | relocated |
+//! | active, failed, orphaned without IPUs | lists its IPUs | any | note |
 //! | nothing, waiting | lists it, of our form | claims it | adopt |
 //! | nothing, waiting | another one than the claim names lists it | claims it | quarantine: it is not what he uses |
 //! | nothing, waiting | two list it | claims it, and not where | quarantine: nobody knows which of them he uses |
@@ -32,11 +34,12 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ControllerName, PartitionId};
+use crate::ids::{ClusterId, ControllerName, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{ControllerView, World};
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, Request, same_make};
+use crate::ledger::location::Location;
 use crate::ledger::moves::CallWindow;
 use crate::partition::{IpuPlace, Partition};
 use crate::units::Timestamp;
@@ -117,8 +120,19 @@ pub enum Action {
         id: PartitionId,
         /// At which controller.
         controller: ControllerName,
+        /// In which cluster, if the controller has several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<ClusterId>,
         /// On which IPUs.
         places: Vec<IpuPlace>,
+    },
+    /// The controller lists an active partition on other IPUs than recorded: a late call has made it again, and the
+    /// owner may still use the recorded IPUs. It fails, and keeps those until it is reset or released.
+    Relocated {
+        /// Which.
+        id: PartitionId,
+        /// At which controller.
+        controller: ControllerName,
     },
 }
 
@@ -137,6 +151,7 @@ impl Action {
             Self::Forget { .. } => "forget",
             Self::Lost { .. } => "lost",
             Self::Note { .. } => "note",
+            Self::Relocated { .. } => "relocated",
         }
     }
 
@@ -153,7 +168,8 @@ impl Action {
             | Self::Quarantine { id, .. }
             | Self::Forget { id }
             | Self::Lost { id, .. }
-            | Self::Note { id, .. } => id,
+            | Self::Note { id, .. }
+            | Self::Relocated { id, .. } => id,
         }
     }
 
@@ -167,7 +183,8 @@ impl Action {
             | Self::Reclaim { .. }
             | Self::Release { .. }
             | Self::Drop { .. }
-            | Self::Note { .. } => false,
+            | Self::Note { .. }
+            | Self::Relocated { .. } => false,
         }
     }
 }
@@ -254,7 +271,7 @@ impl LedgerState {
         let configured = world.controllers.iter().any(|view| view.name == controller);
         if !configured {
             let (other, partition) = world.find(&id)?;
-            return Some(note(id, other, partition));
+            return Some(note(id, other, &world.locate(other, partition)));
         }
         let listed = world.listing(&controller)?.partitions().get(&id);
         match (&entry.state, listed) {
@@ -267,9 +284,12 @@ impl LedgerState {
             (EntryState::Quarantined, None) => Some(Action::Forget { id }),
             (EntryState::Active, None) => Some(Action::Lost { id, controller }),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
-                if !partition.ipus.is_empty() && partition.ipus != entry.places =>
+                if entry.places.is_empty() && !partition.ipus.is_empty() =>
             {
-                Some(note(id, &controller, partition))
+                Some(note(id, &controller, &world.locate(&controller, partition)))
+            }
+            (EntryState::Active, Some(partition)) if !same_ipus(&entry.places, &partition.ipus) => {
+                Some(Action::Relocated { id, controller })
             }
             (
                 EntryState::Waiting { .. }
@@ -295,15 +315,18 @@ impl LedgerState {
         match (action, &entry.state) {
             (Action::Quarantine { controller, .. }, EntryState::Waiting { .. }) => world
                 .find(&entry.id)
-                .map(|(_, partition)| Entry::found(partition, controller, entry.ticket, now))
+                .map(|(at, partition)| {
+                    let location = world.locate(at, partition);
+                    Entry::found(partition, location, controller, entry.ticket, now)
+                })
                 .map_or_else(Vec::new, put),
             (Action::Adopt { .. }, EntryState::Quarantined | EntryState::Waiting { .. }) => {
                 claimed(&entry.id, world, owners)
-                    .map(|claimed| claimed.adopted(entry.ticket, now))
+                    .map(|claimed| claimed.adopted(world, entry.ticket, now))
                     .map_or_else(Vec::new, put)
             }
             (Action::Adopt { .. }, _) => newly_claimed(entry, world, owners)
-                .map(|claimed| claimed.adopted(entry.ticket, now).after(entry))
+                .map(|claimed| claimed.adopted(world, entry.ticket, now).after(entry))
                 .map_or_else(Vec::new, put),
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.turned(EntryState::Orphaned, now))
@@ -324,14 +347,36 @@ impl LedgerState {
             }
             (
                 Action::Note {
-                    controller, places, ..
+                    controller,
+                    cluster,
+                    places,
+                    ..
                 },
                 EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned,
             ) => {
                 let mut noted = entry.clone();
                 noted.controller = Some(controller.clone());
-                noted.places.clone_from(places);
-                put(noted)
+                noted.set_location(Location {
+                    cluster: cluster.clone(),
+                    ipus: places.clone(),
+                });
+                match (self.user_of(&noted, &noted.location()), &entry.state) {
+                    (None, _) => put(noted),
+                    (Some(user), EntryState::Active) => {
+                        let used = alloc::format!(
+                            "controller {controller} has put it on IPUs that partition {} may still use",
+                            user.id
+                        );
+                        let errors = Vec::from([used]);
+                        put(entry.turned(EntryState::Failed { errors }, now))
+                    }
+                    (Some(_), _) => Vec::new(),
+                }
+            }
+            (Action::Relocated { controller, .. }, EntryState::Active) => {
+                let moved = alloc::format!("controller {controller} has made it again on other IPUs");
+                let errors = Vec::from([moved]);
+                put(entry.turned(EntryState::Failed { errors }, now))
             }
             _ => Vec::new(),
         }
@@ -341,12 +386,13 @@ impl LedgerState {
         let ticket = self.next_ticket();
         let entry = match action {
             Action::Adopt { id, .. } => {
-                claimed(id, world, owners).map(|claimed| claimed.adopted(ticket, now))
+                claimed(id, world, owners).map(|claimed| claimed.adopted(world, ticket, now))
             }
-            Action::Quarantine { id, controller } => world
-                .listing(controller)
-                .and_then(|listing| listing.partitions().get(id))
-                .map(|partition| Entry::found(partition, controller, ticket, now)),
+            Action::Quarantine { id, controller } => world.listing(controller).and_then(|listing| {
+                let partition = listing.partitions().get(id)?;
+                let location = listing.locate(partition);
+                Some(Entry::found(partition, location, controller, ticket, now))
+            }),
             _ => None,
         };
         entry
@@ -479,10 +525,10 @@ fn claimed<'a>(id: &PartitionId, world: &'a World, owners: &'a Owners) -> Option
 
 impl Claimed<'_> {
     /// The entry of it.
-    fn adopted(&self, ticket: u64, now: Timestamp) -> Entry {
+    fn adopted(&self, world: &World, ticket: u64, now: Timestamp) -> Entry {
         let mut entry = Entry::waiting(self.request, ticket, now).turned(EntryState::Active, now);
         entry.controller = Some(self.controller.clone());
-        entry.places.clone_from(&self.partition.ipus);
+        entry.set_location(world.locate(self.controller, self.partition));
         entry.held_since = Some(now);
         entry
     }
@@ -498,10 +544,17 @@ fn is_unique(id: &PartitionId, world: &World) -> bool {
     world.controllers.iter().filter(lists).count() < 2
 }
 
-fn note(id: PartitionId, controller: &ControllerName, partition: &Partition) -> Action {
+fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Action {
     Action::Note {
         id,
         controller: controller.clone(),
-        places: partition.ipus.clone(),
+        cluster: location.cluster.clone(),
+        places: location.ipus.clone(),
     }
+}
+
+/// Whether a partition is where it is recorded; so is one of which its controller lists no IPUs.
+fn same_ipus(recorded: &[IpuPlace], listed: &[IpuPlace]) -> bool {
+    let all = |one: &[IpuPlace], other: &[IpuPlace]| one.iter().all(|place| other.contains(place));
+    listed.is_empty() || (recorded.len() == listed.len() && all(recorded, listed))
 }

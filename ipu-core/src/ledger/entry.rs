@@ -7,7 +7,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ids::{ClusterId, ControllerName, Owner, PartitionId};
+use crate::ledger::location::Location;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::units::Timestamp;
 
@@ -86,6 +87,10 @@ pub struct Request {
     /// Where it has to be.
     #[serde(default)]
     pub pin: Pin,
+    /// When the client gives up. A request that is read later is refused: its client may have asked again, used the
+    /// partition and released it since. Without it a request that is read late is taken for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Timestamp>,
 }
 
 impl Request {
@@ -118,6 +123,7 @@ impl Request {
                 controller: None,
                 ipus: Vec::new(),
             },
+            not_after: None,
         }
     }
 
@@ -259,6 +265,9 @@ pub struct Entry {
     /// Its IPUs, if they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<IpuPlace>,
+    /// The cluster that the numbers of [`places`](Self::places) belong to; none if its controller has only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
     /// Whether the controller was told the IPUs instead of choosing them.
     #[serde(default)]
     pub placed: PlacedBy,
@@ -329,6 +338,7 @@ impl Entry {
             passed_over: 0,
             controller: None,
             places: Vec::new(),
+            cluster: None,
             placed: PlacedBy::Controller,
             ticket,
             since: now,
@@ -356,6 +366,7 @@ impl Entry {
     /// An entry for a partition that was found and that nobody owns.
     pub(crate) fn found(
         partition: &Partition,
+        location: Location,
         controller: &ControllerName,
         ticket: u64,
         now: Timestamp,
@@ -369,7 +380,8 @@ impl Entry {
             state: EntryState::Quarantined,
             passed_over: 0,
             controller: Some(controller.clone()),
-            places: partition.ipus.clone(),
+            places: location.ipus,
+            cluster: location.cluster,
             placed: PlacedBy::Controller,
             ticket,
             since: now,

@@ -99,8 +99,8 @@ impl Exclusion {
 pub struct Excluded {
     /// As it is recorded.
     pub exclusion: Exclusion,
-    /// Who holds something there now and keeps it, by id. If the controller does not answer: everybody who holds something
-    /// of it by the ledger, because the ledger alone does not know which machine that is.
+    /// Owners that hold or may hold something there and keep it, by id: those whose IPUs are there, and those whose
+    /// IPUs are not known yet. If the controller does not answer: all that the ledger records at this controller.
     pub holders: Vec<Blocker>,
 }
 
@@ -158,9 +158,15 @@ impl LedgerState {
         let holders = match &view.listing {
             Ok(listing) => {
                 let mut room = listing.capacity().fork();
-                self.enter_holders(&exclusion.controller, &mut *room);
-                room.exclude(&exclusion.owner, &exclusion.what)
-                    .map_err(|reason| cannot(reason.message))?
+                let unplaced = self.enter_holders(&exclusion.controller, &mut *room);
+                let mut holders = room
+                    .exclude(&exclusion.owner, &exclusion.what)
+                    .map_err(|reason| cannot(reason.message))?;
+                // Their partitions may turn up there.
+                holders.extend(unplaced);
+                holders.sort_unstable();
+                holders.dedup();
+                holders
             }
             Err(_) => self.holders_at(&exclusion.controller),
         };
@@ -194,28 +200,31 @@ impl LedgerState {
         }
     }
 
-    /// Takes what is excluded at `controller` off `room`, in which all holders have their places already. Says whether the
-    /// controller could choose IPUs that are excluded, so that it must be told which ones to take.
-    pub(crate) fn take_off_excluded(&self, controller: &ControllerName, room: &mut dyn Capacity) -> bool {
-        let mut any = false;
+    /// Takes what is excluded at `controller` off `room`, in which all holders have their places already.
+    pub(crate) fn take_off_excluded(&self, controller: &ControllerName, room: &mut dyn Capacity) {
         for exclusion in self.exclusions().filter(|other| other.controller == *controller) {
             // What does not exist takes nothing off; a room that cannot exclude a part of itself is closed then.
-            any |= room.exclude(&exclusion.owner, &exclusion.what).is_ok();
+            let _ = room.exclude(&exclusion.owner, &exclusion.what);
         }
-        any
     }
 
-    /// Gives the holders that `room` does not show the places that the ledger knows of.
-    pub(crate) fn enter_holders(&self, controller: &ControllerName, room: &mut dyn Capacity) {
+    /// Gives the holders that `room` does not show the IPUs that the ledger has recorded. Returns those that hold IPUs
+    /// which it cannot name: a call for them is under way, or somebody else has theirs.
+    pub(crate) fn enter_holders(
+        &self,
+        controller: &ControllerName,
+        room: &mut dyn Capacity,
+    ) -> Vec<PartitionId> {
+        let mut unplaced = Vec::new();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
             if entry.controller.as_ref() == Some(controller)
-                && !entry.places.is_empty()
                 && !room.has(&entry.id)
+                && (entry.places.is_empty() || room.take(&entry.id, &entry.spec, &entry.places).is_err())
             {
-                // If somebody else is there by now, he is a holder too.
-                let _ = room.take(&entry.id, &entry.spec, &entry.places);
+                unplaced.push(entry.id.clone());
             }
         }
+        unplaced
     }
 
     fn holders_at(&self, controller: &ControllerName) -> Vec<PartitionId> {

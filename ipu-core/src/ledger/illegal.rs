@@ -53,6 +53,19 @@ pub enum Illegal {
         /// The attempt in the ledger.
         recorded: u32,
     },
+    /// The request was read after its client had given up.
+    #[error(
+        "the request for partition {id} was to be read until {} ms and is read at {} ms; ask again, and compare the clocks",
+        not_after.as_millis(), now.as_millis()
+    )]
+    TooLate {
+        /// Which partition.
+        id: PartitionId,
+        /// When its client gave up.
+        not_after: Timestamp,
+        /// The time of the ledger.
+        now: Timestamp,
+    },
     /// The line is full.
     #[error("the waiting line is full with {limit} requests")]
     LineFull {
@@ -87,6 +100,16 @@ pub enum Illegal {
         controller: ControllerName,
         /// Why not.
         why: String,
+    },
+    /// The controller gave the partition IPUs that another owner may still use.
+    #[error(
+        "the IPUs of partition {id} may still be in use by partition {by}, which its controller does not list"
+    )]
+    InUse {
+        /// The partition that is not granted.
+        id: PartitionId,
+        /// The partition that has the IPUs by the ledger.
+        by: PartitionId,
     },
     /// A call that somebody made may still be under way.
     #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]

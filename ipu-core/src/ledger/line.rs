@@ -18,7 +18,7 @@ use crate::ledger::LedgerState;
 use crate::ledger::capacity::{SelectionOrder, Service, World};
 use crate::ledger::earliest::Horizon;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
-use crate::ledger::overlay::{Overlay, REFUSED, allows, overlays};
+use crate::ledger::overlay::{LOST_PARTITION, Overlay, REFUSED, allows, overlays};
 use crate::ledger::quota::{QuotaUse, Quotas};
 use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
@@ -195,20 +195,19 @@ impl<'a> Walk<'a> {
                 self.quotas.add(entry);
                 self.pass(entry);
                 let overlay = &mut self.overlays[index];
-                // Left to itself the controller could choose IPUs that are kept for those ahead, that workers use, or
-                // that are excluded.
-                let must_be_told = overlay.lost_some || overlay.has_excluded || !overlay.going.is_empty();
-                let explicit = !entry.pin.ipus.is_empty() || (must_be_told && !places.is_empty());
                 overlay.going.push(entry.id.clone());
                 self.going.push((entry, overlay.name.clone()));
+                // Wherever the ledger can choose it does, so that intent and IPUs are one write: a controller that
+                // restarts without its partitions then gives no IPUs away that are in use.
+                let placed = if places.is_empty() {
+                    PlacedBy::Controller
+                } else {
+                    PlacedBy::Ledger
+                };
                 Verdict::Go {
                     controller: overlay.name.clone(),
                     places,
-                    placed: if explicit {
-                        PlacedBy::Ledger
-                    } else {
-                        PlacedBy::Controller
-                    },
+                    placed,
                 }
             }
             Err(why) => self.no_room(entry, why),
@@ -267,7 +266,8 @@ impl<'a> Walk<'a> {
             if !allows(entry, &overlay.name) {
                 continue;
             }
-            if let Some(reason) = overlay.refusal_of(entry, self.rules, self.now) {
+            let refusal = overlay.closed();
+            if let Some(reason) = refusal.or_else(|| overlay.refusal_of(entry, self.rules, self.now)) {
                 why.push((overlay.name.clone(), reason));
                 continue;
             }
@@ -290,8 +290,9 @@ impl<'a> Walk<'a> {
     fn no_room(&mut self, entry: &'a Entry, why: Why) -> Verdict {
         // It would fit if those ahead did not go first: then they are the reason.
         let alone = self.overlays.iter().find(|overlay| {
-            let refused =
-                |(name, reason): &(ControllerName, Reason)| *name == overlay.name && reason.code == REFUSED;
+            let refused = |(name, reason): &(ControllerName, Reason)| {
+                *name == overlay.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
+            };
             !why.iter().any(refused) && overlay.would_fit_first(entry)
         });
         if let Some(overlay) = alone {
@@ -327,7 +328,10 @@ impl<'a> Walk<'a> {
             .overlays
             .iter()
             .filter(|overlay| allows(entry, &overlay.name))
-            .map(|overlay| overlay.now.blockers(&entry.spec))
+            .map(|overlay| match overlay.closed_by() {
+                none if none.is_empty() => overlay.now.blockers(&entry.spec),
+                lost => lost,
+            })
             .filter(|blockers| !blockers.is_empty())
             .min_by_key(Vec::len)
             .unwrap_or_default();
@@ -434,7 +438,7 @@ impl<'a> Walk<'a> {
     /// When `entry` goes at the latest, by what those who hold and those ahead declare.
     fn earliest(&self, entry: &Entry) -> Option<Timestamp> {
         let mut horizon = Horizon::new(self.now);
-        for overlay in &self.overlays {
+        for overlay in self.overlays.iter().filter(|overlay| overlay.closed().is_none()) {
             horizon.add_room(&overlay.name, overlay.now.fork());
         }
         for holder in self.state.entries().filter(|holder| holder.state.holds()) {

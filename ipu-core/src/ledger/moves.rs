@@ -12,6 +12,7 @@ use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, Operation, PlacedBy, Refused};
 use crate::ledger::illegal::{Illegal, check_attempt, check_owner, moved};
 use crate::ledger::line::Waiting;
+use crate::ledger::location::Location;
 use crate::units::Timestamp;
 
 /// An answer together with what has to be committed for it to be true.
@@ -167,13 +168,19 @@ impl LedgerState {
     }
 
     /// The partition existed before the call that was to make it: nobody knows what it was used for, so it is reset.
-    /// `fence` is that of the intent for which the call was made.
+    /// `fence` is that of the intent for which the call was made, `location` the IPUs that its controller lists.
     ///
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
-    pub fn reset_instead(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<Entry>, Illegal> {
+    pub fn reset_instead(
+        &self,
+        id: &PartitionId,
+        fence: Timestamp,
+        location: Location,
+    ) -> Result<Step<Entry>, Illegal> {
         let mut entry = self.answered_create(id, fence, "reset")?.clone();
+        entry.set_location(location);
         entry.state = EntryState::Intent {
             operation: Operation::Reset,
             fence,
@@ -181,7 +188,8 @@ impl LedgerState {
         Ok(Step::put(&entry, entry.clone()))
     }
 
-    /// Like [`take_up`](Self::take_up), of a partition that was found where somebody else was to make one: it is reset.
+    /// Like [`take_up`](Self::take_up), of a partition that was found where another driver was to make one: it is reset.
+    /// `location` is the IPUs that its controller lists.
     ///
     /// # Errors
     ///
@@ -190,9 +198,11 @@ impl LedgerState {
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
+        location: Location,
         window: CallWindow,
     ) -> Result<Step<Entry>, Illegal> {
         let mut entry = self.take_up(id, answered, window)?.outcome;
+        entry.set_location(location);
         match &mut entry.state {
             EntryState::Intent { operation, .. } => *operation = Operation::Reset,
             _ => return Err(moved(&entry, "reset")),
@@ -200,17 +210,19 @@ impl LedgerState {
         Ok(Step::put(&entry, entry.clone()))
     }
 
-    /// The controller says that the partition is ready for `attempt`. `answered` is the fence of the intent if the caller
-    /// made its call and had the answer.
+    /// The controller says that the partition is ready for `attempt`. `location` is the IPUs that it lists; without any
+    /// the recorded ones stay. `answered` is the fence of the intent if the caller made its call and had the answer.
     ///
     /// # Errors
     ///
     /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`Illegal::Unsettled`] if a
     /// reset may be under way that is not the caller's or was not answered: it could come when the owner's workers run.
+    /// [`Illegal::InUse`] if another owner may use some of its IPUs.
     pub fn ready(
         &self,
         id: &PartitionId,
         attempt: u32,
+        location: &Location,
         answered: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Step<Entry>, Illegal> {
@@ -231,6 +243,15 @@ impl LedgerState {
                     });
                 }
                 let mut left = entry.clone();
+                if !location.ipus.is_empty() {
+                    left.set_location(location.clone());
+                }
+                if let Some(user) = self.user_of(&left, &left.location()) {
+                    return Err(Illegal::InUse {
+                        id: id.clone(),
+                        by: user.id.clone(),
+                    });
+                }
                 left.leave_calls_behind(answered);
                 let entry = left.turned(EntryState::Active, now);
                 Ok(Step::put(&entry, entry.clone()))
@@ -287,17 +308,7 @@ impl LedgerState {
                 until,
             });
         }
-        let mut entry = entry.turned(
-            EntryState::Waiting {
-                refused: Some(refused),
-            },
-            now,
-        );
-        entry.controller = None;
-        entry.held_since = None;
-        entry.placed = PlacedBy::Controller;
-        entry.places.clear();
-        Ok(Step::put(&entry, ()))
+        Ok(Step::put(&entry.requeued(Some(refused), now), ()))
     }
 
     /// The controller answered that it never makes such a partition: the entry is dropped; or released, while an earlier
@@ -435,7 +446,7 @@ impl LedgerState {
         Err(moved(entry, "the same"))
     }
 
-    fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, Illegal> {
+    pub(crate) fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, Illegal> {
         self.get(id).ok_or_else(|| Illegal::Moved {
             id: id.clone(),
             state: "gone",
@@ -469,6 +480,16 @@ impl Entry {
         let mut entry = self.turned(EntryState::Intent { operation, fence }, window.now);
         entry.controller = Some(controller.clone());
         entry.held_since = entry.held_since.or(Some(window.now));
+        entry
+    }
+
+    /// The same entry back at its place in the queue: nothing of it exists at a controller.
+    pub(crate) fn requeued(&self, refused: Option<Refused>, now: Timestamp) -> Self {
+        let mut entry = self.turned(EntryState::Waiting { refused }, now);
+        entry.controller = None;
+        entry.held_since = None;
+        entry.placed = PlacedBy::Controller;
+        entry.set_location(Location::default());
         entry
     }
 

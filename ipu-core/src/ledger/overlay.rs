@@ -3,7 +3,10 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+
+use serde::Serialize;
 
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
@@ -26,15 +29,50 @@ pub(crate) struct Overlay<'a> {
     /// The holders whom the ledger knows.
     holders: Vec<&'a Entry>,
     fingerprint: u64,
-    /// Whether the controller has lost a partition that somebody may still be using.
-    pub(crate) lost_some: bool,
-    /// Whether IPUs are excluded that the controller does not know of.
-    pub(crate) has_excluded: bool,
+    /// Owners that may use IPUs which neither the controller nor the ledger can name: while there are any, nothing is
+    /// placed here.
+    unplaced: Vec<&'a Entry>,
+    /// Owners whose recorded IPUs are not free although the controller does not list their partitions.
+    pub(crate) conflicts: Vec<&'a Entry>,
     /// Refused sizes of the line so far.
     pub(crate) refusals: Vec<Entry>,
 }
 
+/// The code of the reason that nothing is placed at a controller which no longer lists a partition in use.
+pub(crate) const LOST_PARTITION: &str = "LostPartition";
+
 impl Overlay<'_> {
+    /// Returns why nothing new is placed here; none if the controller takes new partitions.
+    pub(crate) fn closed(&self) -> Option<Reason> {
+        let first = self.unplaced.first()?;
+        let owner = first.owner.as_ref().map_or_else(
+            || String::from("an unknown owner"),
+            alloc::string::ToString::to_string,
+        );
+        let more = match self.unplaced.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        Some(Reason::new(
+            LOST_PARTITION,
+            format!(
+                "controller {} does not list partition {} of {owner}{more}, which may still use its IPUs; \
+                 release or reset it",
+                self.name, first.id
+            ),
+        ))
+    }
+
+    /// The partitions that would have to end for the controller to take new ones again.
+    pub(crate) fn closed_by(&self) -> Vec<PartitionId> {
+        self.unplaced.iter().map(|entry| entry.id.clone()).collect()
+    }
+
+    /// Whether nothing else than the partitions of `ended` keeps the controller closed.
+    pub(crate) fn opens_without(&self, ended: &[PartitionId]) -> bool {
+        self.unplaced.iter().all(|entry| ended.contains(&entry.id))
+    }
+
     /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
     pub(crate) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
         let refused = self.refused(entry, rules, now)?;
@@ -97,8 +135,18 @@ impl Overlay<'_> {
 
 /// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
 pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay<'a>> {
+    overlays_without(state, world, None)
+}
+
+/// Like [`overlays`], without the entry `except`, which is about to be placed again.
+pub(crate) fn overlays_without<'a>(
+    state: &'a LedgerState,
+    world: &World,
+    except: Option<&PartitionId>,
+) -> Vec<Overlay<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
-    for entry in state.entries().filter(|entry| entry.state.holds()) {
+    let holds = |entry: &&Entry| entry.state.holds() && Some(&entry.id) != except;
+    for entry in state.entries().filter(holds) {
         if let Some(controller) = &entry.controller {
             held.entry(controller).or_default().push(entry);
         }
@@ -109,38 +157,73 @@ pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay
             continue;
         };
         let mut room = listing.capacity().fork();
-        let mut lost_some = false;
         let holders = held.remove(&view.name).unwrap_or_default();
-        // Those whose places are known first, so that the others are not put there.
+        // A controller of unknown hardware chooses IPUs by itself: to know those of a lost partition does not help.
+        let chooses = room.tally().is_none();
+        let (mut unplaced, mut conflicts) = (Vec::new(), Vec::new());
+        // Owners with recorded IPUs first, so that the others are not assumed there.
         let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
         let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
-        for entry in known.into_iter().chain(unknown) {
-            lost_some |= match entry.state {
-                // What became active since is not lost, only not seen yet.
-                EntryState::Active => listing.asked().is_none_or(|asked| entry.since < asked),
-                EntryState::Orphaned | EntryState::Failed { .. } => true,
-                _ => false,
-            };
-            if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
-                // What the ledger believes of the place is out of date; any place counts then.
+        for entry in known {
+            if chooses && entry.state.may_be_in_use() {
+                unplaced.push(entry);
+            } else if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+                conflicts.push(entry);
+                room.withhold(&entry.places);
+            }
+        }
+        for entry in unknown {
+            if entry.state.may_be_in_use() {
+                unplaced.push(entry);
+            } else {
+                // A call is under way: the controller chooses free IPUs or refuses, so that any block counts.
                 let _ = room.take(&entry.id, &entry.spec, &[]);
             }
         }
         // Last, so that holders keep their places.
-        let has_excluded = state.take_off_excluded(&view.name, &mut *room);
+        state.take_off_excluded(&view.name, &mut *room);
         overlays.push(Overlay {
             name: view.name.clone(),
             now: room,
             going: Vec::new(),
             holders,
             fingerprint: listing.fingerprint(),
-            lost_some,
-            has_excluded,
+            unplaced,
+            conflicts,
             refusals: Vec::new(),
         });
     }
     overlays
+}
+
+/// A partition whose recorded IPUs are not free although its controller does not list it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PlacementConflict {
+    /// The controller.
+    pub controller: ControllerName,
+    /// The partition, which its owner may still use.
+    pub id: PartitionId,
+}
+
+impl LedgerState {
+    /// Partitions that their controllers do not list and whose IPUs have been given to another partition, for example
+    /// by hand after a controller restarted without its partitions.
+    #[must_use]
+    pub fn placement_conflicts(&self, world: &World) -> Vec<PlacementConflict> {
+        let conflicts = overlays(self, world).into_iter().flat_map(|overlay| {
+            let in_use = overlay.conflicts.into_iter();
+            in_use
+                .filter(|entry| entry.state.may_be_in_use())
+                .map(move |entry| PlacementConflict {
+                    controller: overlay.name.clone(),
+                    id: entry.id.clone(),
+                })
+        });
+        conflicts.collect()
+    }
 }
 
 /// What is left at each controller for partitions of `spec`, without regard to the line.
@@ -150,12 +233,15 @@ pub(crate) fn room(
     spec: &PartitionSpec,
 ) -> Vec<(ControllerName, Result<Room, Reason>)> {
     let left = overlays(state, world).into_iter().map(|overlay| {
-        let room = Room {
-            free: overlay.now.free(),
-            largest_block: overlay.now.largest_block(),
-            fits: overlay.now.fit_count(spec),
+        let room = match overlay.closed() {
+            Some(reason) => Err(reason),
+            None => Ok(Room {
+                free: overlay.now.free(),
+                largest_block: overlay.now.largest_block(),
+                fits: overlay.now.fit_count(spec),
+            }),
         };
-        (overlay.name, Ok(room))
+        (overlay.name, room)
     });
     let silent = world.controllers.iter().filter_map(|view| {
         let reason = view.listing.as_ref().err()?;

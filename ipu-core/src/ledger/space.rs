@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
@@ -57,13 +58,7 @@ impl Capacity for Space {
         let policy: &dyn PlacementPolicy = if places.is_empty() {
             &FirstFit
         } else {
-            let unknown = || {
-                Reason::new(
-                    "UnknownIpus",
-                    format!("some of the {} IPUs asked for are not there", places.len()),
-                )
-            };
-            let ipus = addresses(topology, spec, places).ok_or_else(unknown)?;
+            let ipus = addresses(topology, spec, places)?;
             pinned = Pinned::to(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
             &pinned
         };
@@ -71,7 +66,12 @@ impl Capacity for Space {
             Placement::Fits(block) => block,
             Placement::Impossible(why) => return Err(why.into()),
         };
-        let taken = named(topology, &block);
+        // Of several clusters the controller chooses: a create call names IPUs by numbers within one.
+        let taken = if topology.clusters().len() > 1 {
+            places.to_vec()
+        } else {
+            named(topology, &block)
+        };
         match self.0.occupy(id.clone(), block) {
             Ok(()) => Ok(taken),
             Err(error) => Err(Reason::new("Conflict", format!("{error}"))),
@@ -81,6 +81,20 @@ impl Capacity for Space {
     fn give(&mut self, id: &PartitionId) {
         // Nothing to give is fine: the ledger gives back whatever might have a place.
         let _ = self.0.vacate(id);
+    }
+
+    fn withhold(&mut self, places: &[IpuPlace]) {
+        let topology = self.0.topology();
+        let clusters = topology.clusters().iter();
+        let ipus: Vec<IpuAddress> = clusters
+            .flat_map(|cluster| {
+                places
+                    .iter()
+                    .filter_map(|place| topology.address(&cluster.id, *place))
+            })
+            .collect();
+        // Every address is one of this topology, so that none is refused.
+        let _ = self.0.exclude(&ExclusionOwner::conflict(), ipus);
     }
 
     fn exclude(
@@ -94,6 +108,10 @@ impl Capacity for Space {
             Ok(holders) => Ok(holders.into_iter().collect()),
             Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
         }
+    }
+
+    fn has_several_clusters(&self) -> bool {
+        self.0.topology().clusters().len() > 1
     }
 
     fn tally(&self) -> Option<Tally> {
@@ -126,18 +144,37 @@ impl Capacity for Space {
     }
 }
 
-/// The addresses of `places` in the cluster of the allocation, else in the first cluster that has all of them.
-fn addresses(topology: &Topology, spec: &PartitionSpec, places: &[IpuPlace]) -> Option<Vec<IpuAddress>> {
+/// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all of them.
+fn addresses(
+    topology: &Topology,
+    spec: &PartitionSpec,
+    places: &[IpuPlace],
+) -> Result<Vec<IpuAddress>, Reason> {
     let all_in = |cluster: &ClusterId| -> Option<Vec<IpuAddress>> {
         places
             .iter()
             .map(|place| topology.address(cluster, *place))
             .collect()
     };
-    match spec.allocation.as_ref().and_then(|id| topology.allocation(id)) {
-        Some(allocation) => all_in(&allocation.cluster),
-        None => topology.clusters().iter().find_map(|cluster| all_in(&cluster.id)),
+    let refused = |message| Reason::new("UnknownIpus", message);
+    let unknown = || {
+        let count = places.len();
+        refused(format!("some of the {count} requested IPUs do not exist"))
+    };
+    if let Some(allocation) = spec.allocation.as_ref().and_then(|id| topology.allocation(id)) {
+        return all_in(&allocation.cluster).ok_or_else(unknown);
     }
+    let mut found = topology
+        .clusters()
+        .iter()
+        .filter_map(|cluster| all_in(&cluster.id));
+    let first = found.next().ok_or_else(unknown)?;
+    if found.next().is_some() {
+        return Err(refused(String::from(
+            "several clusters have IPUs of these numbers; name the allocation",
+        )));
+    }
+    Ok(first)
 }
 
 /// The IPUs of what is to be excluded; none if there is no such thing.

@@ -43,6 +43,10 @@ impl LedgerState {
             };
             let id = PartitionId::hypothetical(number);
             for overlay in &mut overlays {
+                if let Some(reason) = overlay.closed().filter(|_| !overlay.opens_without(ended)) {
+                    answer.why.push((overlay.name.clone(), reason));
+                    continue;
+                }
                 match overlay.now.take(&id, &PartitionSpec::of_size(*size), &[]) {
                     Ok(_) => {
                         answer.controller = Some(overlay.name.clone());

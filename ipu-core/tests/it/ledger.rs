@@ -5,6 +5,7 @@ mod attempts;
 mod calls;
 mod doubt;
 mod exclusions;
+mod lost;
 mod stats;
 mod what_if;
 
@@ -12,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, BestFit, CallWindow, Change, ControllerName, ControllerView, EntryState, FirstFit, Illegal,
-    Inventory, JobKey, LedgerState, LinePolicy, LineRules, Listing, Namespace, Owner, Partition,
-    PartitionSpec, PartitionState, PlacedBy, Placement, PlacementRequest, Quota, QuotaSubject, Refused,
-    Release, Request, Service, Space, Step, Timestamp, Topology, Verdict, Waiting, World, place,
+    Admission, BestFit, CallWindow, Change, ControllerName, ControllerView, Entry, EntryState, FirstFit,
+    Illegal, Inventory, JobKey, LedgerState, LinePolicy, LineRules, Listing, Location, Namespace, Owner,
+    Partition, PartitionSpec, PartitionState, Pinned, PlacedBy, Placement, PlacementPolicy, PlacementRequest,
+    Quota, QuotaSubject, Refused, Release, Request, Service, Space, Step, Timestamp, Topology, Verdict,
+    Waiting, World, place,
 };
 use proptest::prelude::*;
 
@@ -107,14 +109,25 @@ impl Bench {
                 panic!("{entry:?}");
             };
             if self.inventory.block_of(&entry.id).is_none() {
-                match place(&self.inventory, &wanted, &BestFit) {
+                let pinned = pinned(self.inventory.topology(), &entry);
+                let policy: &dyn PlacementPolicy = match &pinned {
+                    Some(pinned) => pinned,
+                    None => &BestFit,
+                };
+                match place(&self.inventory, &wanted, policy) {
                     Placement::Fits(block) => self.inventory.occupy(entry.id.clone(), block).unwrap(),
                     why => panic!("it was let go and does not fit: {why:?}"),
                 }
             }
             let step = self
                 .state
-                .ready(&entry.id, entry.attempt, Some(fence), self.now())
+                .ready(
+                    &entry.id,
+                    entry.attempt,
+                    &Location::default(),
+                    Some(fence),
+                    self.now(),
+                )
                 .unwrap();
             self.take(step);
         }
@@ -154,6 +167,16 @@ impl Bench {
             .get(&request.id)
             .is_some_and(|entry| entry.state.holds())
     }
+}
+
+/// The policy that takes the IPUs which the ledger has chosen; none if it has chosen none.
+fn pinned(topology: &Topology, entry: &Entry) -> Option<Pinned> {
+    let cluster = &topology.clusters()[0].id;
+    let ipus = entry
+        .places
+        .iter()
+        .map(|place| topology.address(cluster, *place).unwrap());
+    Pinned::to(ipus).ok()
 }
 
 /// Size, priority and a flag of each job; which of them asks, or gives back if it can, in each step.
@@ -482,7 +505,7 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
 }
 
 #[test]
-fn the_controller_is_told_the_places_only_where_room_is_kept_for_somebody_ahead() {
+fn the_ledger_chooses_the_ipus_of_every_partition_whose_hardware_is_known() {
     let mut bench = Bench::new(&Topology::pod16());
     let holder = request("ns", "holder", 16);
     bench.drive(&holder);
@@ -491,46 +514,20 @@ fn the_controller_is_told_the_places_only_where_room_is_kept_for_somebody_ahead(
     bench.waiting(&small);
     bench.release(&holder);
     let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
-    let told: Vec<_> = judged
+    let chosen: Vec<_> = judged
         .iter()
         .map(|(_, verdict)| match verdict {
             Verdict::Go { places, placed, .. } => (*placed, places.clone()),
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!((told[0].0, told[1].0), (PlacedBy::Controller, PlacedBy::Ledger));
-    assert_eq!(told[1].1.len(), 4);
-    assert!(told[1].1.iter().all(|place| !told[0].1.contains(place)));
-}
-
-#[test]
-fn only_what_was_active_before_the_controller_was_asked_passes_for_lost() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let before = bench.inventory.clone();
-    bench.now = 100;
-    bench.drive(&request("ns", "holder", 4));
-    let placed_by = |asked: Option<u64>| {
-        let listing = Listing::new([], Box::new(Space::new(before.clone())));
-        let listing = match asked {
-            Some(asked) => listing.asked_at(Timestamp::from_millis(asked)),
-            None => listing,
-        };
-        let mut world = bench.world();
-        world.controllers[0].listing = Ok(Arc::new(listing));
-        let wanted = request("ns", "next", 4);
-        let step = bench.state.request(&wanted, &world, &bench.rules, bench.window());
-        match step.unwrap().outcome {
-            Admission::Drive(entry) => entry.placed,
-            other => panic!("{other:?}"),
-        }
+    assert_eq!((chosen[0].0, chosen[1].0), (PlacedBy::Ledger, PlacedBy::Ledger));
+    assert_eq!((chosen[0].1.len(), chosen[1].1.len()), (8, 4));
+    assert!(chosen[1].1.iter().all(|place| !chosen[0].1.contains(place)));
+    let Admission::Drive(entry) = bench.request(&large).unwrap() else {
+        panic!("there is room");
     };
-    assert_eq!(placed_by(Some(100)), PlacedBy::Controller);
-    assert_eq!(
-        placed_by(Some(101)),
-        PlacedBy::Ledger,
-        "its workers may still use it"
-    );
-    assert_eq!(placed_by(None), PlacedBy::Ledger, "it may be lost");
+    assert_eq!(entry.places, chosen[0].1, "the intent and its IPUs are one write");
 }
 
 #[test]

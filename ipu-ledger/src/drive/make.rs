@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, Illegal, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost};
+use ipu_core::{
+    Entry, EntryState, Illegal, Location, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost,
+};
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
 use tokio::time::Instant;
 
@@ -38,6 +40,8 @@ struct Work {
     recorded: Instant,
     /// Whether the reset found nothing to reset.
     again: bool,
+    /// Whether placement was decided since then.
+    replaced: bool,
     /// The last call that had no answer.
     unclear: Option<VipuError>,
 }
@@ -89,6 +93,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             intent,
             recorded: Instant::now(),
             again: false,
+            replaced: false,
             unclear: None,
         };
         for _ in 0..ROUNDS {
@@ -137,19 +142,34 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     work.entry = changed;
                     Ok(Round::On)
                 }
+                TakenOver::Requeued => Ok(Round::Over(Made::NoRoom)),
                 TakenOver::NotNow(answer) => Ok(Round::Over(Made::Answer(answer))),
             };
         }
-        if work.recorded.elapsed() > self.options.call_deadline / 2 {
-            // The effect of a call has to come before the fence, so a call is not begun long after it was set.
+        let create = operation == Operation::Create || work.again;
+        let late = work.recorded.elapsed() > self.options.call_deadline / 2;
+        if late || (work.again && !work.replaced) {
+            // The effect of a call has to come before the fence, so a call is not begun long after it was set. And a
+            // lost partition is not made again without deciding its placement anew.
             if before.is_none() {
                 self.note(&work.entry, fence, Answered::Yes, Accepted::No);
             }
-            work.entry = self.take_up(&work.entry).await?;
-            work.recorded = Instant::now();
-            return Ok(Round::On);
+            let taken = if create {
+                self.repeat_create(at, &work.entry).await?
+            } else {
+                TakenOver::Call(self.take_up(&work.entry).await?)
+            };
+            return Ok(match taken {
+                TakenOver::Call(entry) | TakenOver::Again(entry) => {
+                    work.entry = entry;
+                    work.recorded = Instant::now();
+                    work.replaced = work.again;
+                    Round::On
+                }
+                TakenOver::Requeued => Round::Over(Made::NoRoom),
+                TakenOver::NotNow(answer) => Round::Over(Made::Answer(answer)),
+            });
         }
-        let create = operation == Operation::Create || work.again;
         let called = if create {
             self.create(at, &work.entry, before.is_some()).await
         } else {
@@ -162,7 +182,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 work.again = false;
             }
             Called::Used => {}
-            Called::Nothing => work.again = true,
+            Called::Nothing => {
+                self.note(&work.entry, fence, Answered::Yes, Accepted::No);
+                (work.again, work.replaced) = (true, false);
+            }
             Called::Unclear(error) => {
                 tracing::warn!(id = %work.entry.id, %error, "a call was not answered; asking for the status");
                 let answered = if error.may_have_happened() {
@@ -195,7 +218,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         source: VipuError,
     ) -> LedgerError {
         self.note(&entry, fence, Answered::Yes, Accepted::No);
-        let (id, window) = (entry.id.clone(), self.options.window());
+        let (id, window) = (entry.id.clone(), self.window());
         if let Err(error) = self.apply(move |state| state.refused(&id, fence, window)).await {
             return error;
         }
@@ -274,15 +297,22 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// A partition of this id was there before: it is taken over, after a reset, if it is what was asked for.
     async fn reset_found(&self, at: &At<C>, entry: Entry, fence: Timestamp) -> Result<Entry, LedgerError> {
-        self.check_found(at, &entry, fence).await?;
+        let location = self.check_found(at, &entry, fence).await?;
         let id = entry.id;
-        self.apply(move |state| state.reset_instead(&id, fence)).await
+        self.apply(move |state| state.reset_instead(&id, fence, location.clone()))
+            .await
     }
 
-    async fn check_found(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), LedgerError> {
+    /// Returns the IPUs of a partition that was found; none if the controller does not say.
+    async fn check_found(
+        &self,
+        at: &At<C>,
+        entry: &Entry,
+        fence: Timestamp,
+    ) -> Result<Location, LedgerError> {
         let call = at.controller.list_partitions(None);
         let Ok(listed) = self.views.call(&at.name, self.options.call_deadline, call).await else {
-            return Ok(());
+            return Ok(Location::default());
         };
         match listed.into_iter().find(|partition| partition.id == entry.id) {
             Some(partition) if !entry.matches(&partition.spec) => {
@@ -295,7 +325,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     found: partition.spec.size.get(),
                 }))
             }
-            _ => Ok(()),
+            Some(partition) => Ok(self.views.location_of(&at.name, partition)),
+            None => Ok(Location::default()),
         }
     }
 
@@ -314,7 +345,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         };
         tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room");
         self.note(entry, fence, Answered::Yes, Accepted::No);
-        let now = self.options.now();
+        let now = self.window().now;
         let refused = Refused {
             controller: at.name.clone(),
             words,

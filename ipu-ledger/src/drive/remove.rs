@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Illegal, LedgerState, PartitionState, Timestamp};
 use ipu_vipu_client::{VipuController, VipuError};
+use tokio::time::Instant;
 
 use super::make::Intent;
 use super::{At, Driver};
@@ -40,6 +41,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         if intent == Intent::Fresh {
             self.book.begin(&entry.id);
         }
+        let mut recorded = Instant::now();
         let mut polls = self.polls(patience);
         loop {
             let EntryState::Releasing { fence } = entry.state else {
@@ -55,6 +57,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     Ok(status) => {
                         // It has to be asked, or asked again.
                         entry = self.take_up(&entry).await?;
+                        recorded = Instant::now();
                         intent = Intent::Fresh;
                         if !asked {
                             continue;
@@ -65,6 +68,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 }
             } else {
                 intent = Intent::Found;
+                if recorded.elapsed() > self.options.call_deadline / 2 {
+                    // The process was suspended: the effect of a call has to come before the fence.
+                    continue;
+                }
                 match self.ask_to_remove(&at, &entry, fence).await {
                     Ok(()) => continue,
                     Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
@@ -101,11 +108,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// The controller does not know the partition.
     async fn gone(&self, at: &At<C>, entry: &Entry) -> Result<Released, LedgerError> {
         self.views.forget(&at.name, &entry.id);
-        let (id, answered, now) = (
-            entry.id.clone(),
-            self.book.answered(&entry.id),
-            self.options.now(),
-        );
+        let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.window().now);
         let seen = entry.clone();
         let gone = move |state: &LedgerState| match state.get(&id) {
             Some(_) => state.still(&seen).and_then(|()| state.gone(&id, answered, now)),
@@ -117,7 +120,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Ok(Released::Gone)
             }
             Err(LedgerError::Illegal(illegal @ Illegal::Unsettled { until, .. })) => {
-                if self.options.window().is_beyond(until) {
+                if self.window().is_beyond(until) {
                     // The clock was put back: what is waited for counts from now.
                     self.take_up(entry).await?;
                 }

@@ -1,7 +1,8 @@
 //! Going on with an intent that somebody may have called for already: a driver that died, or one that is still at it.
 
-use ipu_core::{Entry, EntryState, Operation};
+use ipu_core::{Entry, EntryState, Illegal, Operation, RepeatedCreate};
 use ipu_vipu_client::{VipuController, VipuError};
+use tokio::time::Instant;
 
 use super::make::{Accepted, Answered, unanswered};
 use super::{At, Driver};
@@ -15,6 +16,8 @@ pub(super) enum TakenOver {
     Call(Entry),
     /// Look at it again: it has changed, or it was accepted already.
     Again(Entry),
+    /// It does not fit any more, and is back in the queue.
+    Requeued,
     /// Nothing is to be done for now.
     NotNow(Answer),
 }
@@ -33,8 +36,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         if operation == Operation::Reset {
             // Another driver's reset may be under way: a second one would not make it come earlier, and whoever lives
             // finishes it himself.
-            if !called_before && fence > self.options.now() && !self.options.window().is_beyond(fence) {
+            let window = self.window();
+            if !called_before && fence > window.now && !window.is_beyond(fence) {
                 return Ok(TakenOver::NotNow(Answer::Pending(Pending::Resetting)));
+            }
+            if let (true, Some(rest)) = (called_before, self.resting(at, &entry)) {
+                return Ok(rest);
             }
         } else {
             match self.status(at, &entry).await {
@@ -43,33 +50,83 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     return Ok(TakenOver::Again(entry));
                 }
                 Ok(_) => {
-                    let (id, answered, window) = (
-                        entry.id.clone(),
-                        self.book.answered(&entry.id),
-                        self.options.window(),
-                    );
-                    let found =
-                        self.apply_to(&entry, move |state| state.take_up_found(&id, answered, window));
+                    let location = match self.locate(at, &entry).await {
+                        Ok(Some(location)) => location,
+                        Ok(None) => return Ok(TakenOver::NotNow(Answer::Pending(Pending::Creating))),
+                        Err(error) => return Ok(TakenOver::NotNow(unanswered(at, &error))),
+                    };
+                    let (id, answered, window) =
+                        (entry.id.clone(), self.book.answered(&entry.id), self.window());
+                    let found = self.apply_to(&entry, move |state| {
+                        state.take_up_found(&id, answered, location.clone(), window)
+                    });
                     return Ok(TakenOver::Call(found.await?));
                 }
                 Err(VipuError::NotFound { .. }) => {
                     // It was refused, and an earlier call is not settled: it need not be asked all the time.
-                    if let (true, Some(detail)) = (called_before, self.book.rests(&entry.id)) {
-                        return Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
-                            controller: at.name.clone(),
-                            detail,
-                        })));
+                    if let (true, Some(rest)) = (called_before, self.resting(at, &entry)) {
+                        return Ok(rest);
                     }
+                    let taken = self.repeat_create(at, &entry).await?;
+                    if let TakenOver::Call(entry) = &taken {
+                        self.note_repeated(entry, called_before);
+                    }
+                    return Ok(taken);
                 }
                 Err(error) => return Ok(TakenOver::NotNow(unanswered(at, &error))),
             }
         }
         let entry = self.take_up(&entry).await?;
+        self.note_repeated(&entry, called_before);
+        Ok(TakenOver::Call(entry))
+    }
+
+    /// A call of this process for an earlier fence had no answer.
+    fn note_repeated(&self, entry: &Entry, called_before: bool) {
         if let EntryState::Intent { fence, .. } = entry.state
             && called_before
         {
-            self.note(&entry, fence, Answered::No, Accepted::No);
+            self.note(entry, fence, Answered::No, Accepted::No);
         }
-        Ok(TakenOver::Call(entry))
+    }
+
+    /// The answer while a refused call for `entry` is not repeated.
+    fn resting(&self, at: &At<C>, entry: &Entry) -> Option<TakenOver> {
+        let detail = self.book.rests(&entry.id)?;
+        Some(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+            controller: at.name.clone(),
+            detail,
+        })))
+    }
+
+    /// Decides placement again before a create call is repeated: the free capacity may have changed since the intent.
+    pub(super) async fn repeat_create(&self, at: &At<C>, entry: &Entry) -> Result<TakenOver, LedgerError> {
+        let world = self.views.world(&self.options, Instant::now()).await;
+        let view = world.controllers.iter().find(|view| view.name == at.name);
+        if let Some(Err(reason)) = view.map(|view| &view.listing) {
+            return Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+                controller: at.name.clone(),
+                detail: reason.message.clone(),
+            })));
+        }
+        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.window());
+        let repeated = self.apply_to(entry, move |state| {
+            state.repeat_create(&id, answered, &world, window)
+        });
+        match repeated.await {
+            Ok(RepeatedCreate::Call(entry)) => Ok(TakenOver::Call(entry)),
+            Ok(RepeatedCreate::Requeued) => {
+                self.book.forget(&entry.id);
+                Ok(TakenOver::Requeued)
+            }
+            Err(LedgerError::Illegal(unsettled @ Illegal::Unsettled { .. })) => {
+                self.book.rest(&entry.id, self.options.longest_poll);
+                Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+                    controller: at.name.clone(),
+                    detail: format!("it does not fit any more, and {unsettled}"),
+                })))
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -70,8 +70,10 @@ pub(super) fn suspend_any(world: &World) {
 pub(super) fn suspend(world: &World, driver: usize) {
     let pause = Duration::from_millis(u64::from(world.below(SUSPENDED)));
     let until = Instant::now() + pause;
-    let driven = &mut world.state().drivers[driver];
-    driven.suspended_until = driven.suspended_until.max(Some(until));
+    {
+        let driven = &mut world.state().drivers[driver];
+        driven.suspended_until = driven.suspended_until.max(Some(until));
+    }
     world.count_event("driver suspended");
     world.say(
         "world",

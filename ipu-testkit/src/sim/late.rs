@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, PartitionId, Request};
+use ipu_core::{Entry, EntryState, PartitionId, Request, Timestamp};
 
 use super::hosts::ledger_of;
 use super::invariants::{Broken, broken};
@@ -35,7 +35,9 @@ impl Wanted {
 }
 
 /// Has another process read `request` late.
-pub(super) fn deliver_late(world: &Arc<World>, request: Request) {
+pub(super) fn deliver_late(world: &Arc<World>, mut request: Request) {
+    // Its client gives up now, and asks again.
+    request.not_after = Some(Timestamp::from_millis(world.millis()));
     let pause = Duration::from_millis(u64::from(world.below(LATEST)));
     let world = Arc::clone(world);
     tokio::spawn(async move {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ipu_core::{
     BestFit, CallWindow, Change, ControllerName, ControllerView, EntryState, Illegal, Inventory, IpuCount,
-    JobKey, LedgerState, Life, LinePolicy, LineRules, Listing, Operation, Owner, Owners, Partition,
-    PartitionId, PartitionSpec, PartitionState, Placement, PlacementRequest, Reason, Refused, Request,
-    Service, Space, Step, Timestamp, World, place,
+    IpuPlace, JobKey, LedgerState, Life, LinePolicy, LineRules, Listing, Location, Operation, Owner, Owners,
+    Partition, PartitionId, PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy,
+    PlacementRequest, Reason, Refused, Request, Service, Space, Step, Timestamp, World, place,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -62,10 +62,22 @@ impl LedgerController {
     }
 
     /// Makes a partition; whether there was room.
-    fn make(&mut self, id: &PartitionId, spec: &PartitionSpec) -> bool {
+    fn make(&mut self, id: &PartitionId, spec: &PartitionSpec, places: &[IpuPlace]) -> bool {
         let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
         if self.inventory.block_of(id).is_none() {
-            let Placement::Fits(block) = place(&self.inventory, &request, &BestFit) else {
+            let topology = self.inventory.topology();
+            let clusters = topology.clusters().iter();
+            let chosen = clusters.filter_map(|cluster| {
+                let ipus = places.iter();
+                let ipus: Option<Vec<_>> = ipus.map(|ipu| topology.address(&cluster.id, *ipu)).collect();
+                Pinned::to(ipus?).ok()
+            });
+            let chosen = chosen.last();
+            let policy: &dyn PlacementPolicy = match &chosen {
+                Some(pinned) => pinned,
+                None => &BestFit,
+            };
+            let Placement::Fits(block) = place(&self.inventory, &request, policy) else {
                 return false;
             };
             if self.inventory.occupy(id.clone(), block).is_err() {
@@ -297,7 +309,7 @@ impl LedgerCase {
                 let at = controller.index(self.controllers.len());
                 let unknown = |controller: &LedgerController| controller.inventory.block_of(&id).is_none();
                 if self.controllers.iter().all(unknown) {
-                    self.controllers[at].make(&id, &PartitionSpec::of_size(size));
+                    self.controllers[at].make(&id, &PartitionSpec::of_size(size), &[]);
                 }
             }
             Move::Service(at, service) => {
@@ -335,8 +347,9 @@ impl LedgerCase {
             return;
         }
         let there = controller.inventory.block_of(id).is_some();
-        if there || (operation == Operation::Create && controller.make(id, &entry.spec)) {
-            let step = self.state.ready(id, entry.attempt, Some(fence), now);
+        if there || (operation == Operation::Create && controller.make(id, &entry.spec, &entry.places)) {
+            let location = Location::default();
+            let step = self.state.ready(id, entry.attempt, &location, Some(fence), now);
             self.take(step);
         } else if operation == Operation::Create {
             let view = controller.view();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_core::{Entry, EntryState, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
+use ipu_core::{Entry, EntryState, Illegal, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
 use ipu_ledger::{Answer, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,
@@ -132,7 +132,7 @@ impl App {
         wait: Duration,
     ) -> Result<PartitionDocument, Problem> {
         let (app, id) = (Arc::clone(self), request.id.clone());
-        let (line, attempt) = (request.line, request.attempt);
+        let (line, asked) = (request.line, request.clone());
         // A task of its own: a client that goes away must not leave the work half done.
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&request.id);
@@ -159,22 +159,43 @@ impl App {
         let answer = match tokio::time::timeout(patience, &mut work).await {
             Ok(answer) => answer,
             // Recorded, and its controller takes its time.
-            Err(_) if self.has(&id, attempt).await? => Ok(Ok(None)),
+            Err(_) if self.has(&asked).await? => Ok(Ok(None)),
             Err(_) => work.await,
         };
         match answer.map_err(|_| broken())?? {
             Some(Answer::Refused(waiting)) => Err(Problem::does_not_fit(waiting)),
-            Some(Answer::Waiting(waiting)) => self.document(&id, Some(waiting)).await,
+            Some(Answer::Waiting(waiting)) => self.own_document(&asked, Some(waiting)).await,
             Some(Answer::Pending(ipu_ledger::Pending::Failed { errors })) => {
                 Err(LedgerError::PartitionFailed { id, errors }.into())
             }
             // This process recorded that it is ready, so it need not ask the store.
             Some(Answer::Active(_)) => match self.ledger.known(&id) {
-                Some(entry) => Ok(partition::document(&entry, None, &self.ledger)),
-                None => self.document(&id, None).await,
+                Some(entry) if entry.owner.as_ref() == Some(&asked.owner) => {
+                    Ok(partition::document(&entry, None, &self.ledger))
+                }
+                _ => self.own_document(&asked, None).await,
             },
-            _ => self.document(&id, None).await,
+            _ => self.own_document(&asked, None).await,
         }
+    }
+
+    /// The document of the partition that `request` asked for. Another owner may have its id by now.
+    async fn own_document(
+        &self,
+        request: &Request,
+        waiting: Option<Waiting>,
+    ) -> Result<PartitionDocument, Problem> {
+        let document = self.document(&request.id, waiting).await?;
+        let owner = document.owner.clone().map(partition::owner_of).transpose()?;
+        if owner.as_ref() != Some(&request.owner) || document.instance != request.instance {
+            return Err(LedgerError::Illegal(Illegal::NotTheOwner {
+                id: request.id.clone(),
+                owner: owner.map(Box::new),
+                instance: document.instance,
+            })
+            .into());
+        }
+        Ok(document)
     }
 
     /// The document of `id`, with what the line says if it is not known.
@@ -347,10 +368,26 @@ impl App {
         Ok(self.ledger.refresh().await?)
     }
 
-    /// Whether `id` is recorded for `attempt`, or a later one.
-    async fn has(&self, id: &PartitionId, attempt: u32) -> Result<bool, Problem> {
-        let entry = self.ledger.get(id).await?;
-        Ok(entry.is_some_and(|entry| entry.attempt >= attempt))
+    /// Whether the ledger has recorded this request: an entry of its owner with its properties, for its attempt.
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the id is another owner's, so that no answer shows the partition of another owner.
+    async fn has(&self, request: &Request) -> Result<bool, Problem> {
+        let Some(entry) = self.ledger.get(&request.id).await? else {
+            return Ok(false);
+        };
+        if let Some(owner) = &entry.owner
+            && (*owner != request.owner || entry.instance != request.instance)
+        {
+            return Err(LedgerError::Illegal(Illegal::NotTheOwner {
+                id: entry.id.clone(),
+                owner: Some(Box::new(owner.clone())),
+                instance: entry.instance,
+            })
+            .into());
+        }
+        Ok(entry.owner.is_some() && entry.attempt == request.attempt && entry.matches(&request.spec))
     }
 
     async fn is_releasing(&self, id: &PartitionId) -> Result<bool, Problem> {

@@ -83,6 +83,7 @@ pub(crate) struct Metrics {
     batch: Histogram,
     repairs: Counter,
     actions: Family<ActionLabels, Counter>,
+    conflicts: Gauge,
 }
 
 /// From a millisecond to about a minute.
@@ -100,6 +101,7 @@ impl Default for Metrics {
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
             repairs: Counter::default(),
             actions: Family::default(),
+            conflicts: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -111,6 +113,11 @@ impl Default for Metrics {
             "controller_call_seconds",
             "Time that calls to controllers took, by controller, operation and outcome",
             this.calls.clone(),
+        );
+        registry.register(
+            "placement_conflicts",
+            "Partitions that their controllers do not list and whose IPUs another partition has, at the last repair",
+            this.conflicts.clone(),
         );
         registry.register(
             "ledger_write_seconds",
@@ -165,6 +172,8 @@ impl Metrics {
             };
             self.actions.get_or_create(&labels).inc();
         }
+        self.conflicts
+            .set(i64::try_from(report.conflicts.len()).unwrap_or(i64::MAX));
     }
 }
 

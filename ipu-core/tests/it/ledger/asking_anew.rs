@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::{Admission, Entry, EntryState, Quota, QuotaSubject, Request, Topology};
+use ipu_core::{Admission, Entry, EntryState, Illegal, Quota, QuotaSubject, Request, Timestamp, Topology};
 use proptest::prelude::*;
 
 use super::{Bench, request};
@@ -152,4 +152,25 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_request_that_is_read_after_its_client_gave_up_is_refused_and_leaves_no_trace() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let mut late = request("ns", "job", 4);
+    late.not_after = Some(Timestamp::from_millis(1_000));
+    bench.now = 1_001;
+    let refused = bench.request(&late).unwrap_err();
+    assert!(matches!(refused, Illegal::TooLate { .. }));
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "the request for partition {} was to be read until 1000 ms and is read at 1001 ms; ask again, and compare \
+             the clocks",
+            late.id
+        )
+    );
+    assert!(bench.state.get(&late.id).is_none());
+    bench.now = 1_000;
+    assert!(matches!(bench.request(&late).unwrap(), Admission::Drive(_)));
 }

@@ -19,9 +19,13 @@ fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
         panic!("it stays an intent");
     };
     let ready = |answered, now| {
-        bench
-            .state
-            .ready(&job.id, 1, Some(answered), Timestamp::from_millis(now))
+        bench.state.ready(
+            &job.id,
+            1,
+            &Location::default(),
+            Some(answered),
+            Timestamp::from_millis(now),
+        )
     };
     assert!(
         matches!(ready(own, 0), Err(Illegal::Unsettled { .. })),
@@ -33,7 +37,7 @@ fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
     );
     assert!(ready(others, 30_000).is_ok());
     assert!(matches!(
-        bench.state.reset_instead(&job.id, own),
+        bench.state.reset_instead(&job.id, own, Location::default()),
         Err(Illegal::Moved { .. })
     ));
 }
@@ -58,7 +62,15 @@ fn moves_that_are_not_legal_are_named() {
     let job = request("ns", "job", 4);
     let now = bench.now();
     let moved = |result: Result<_, Illegal>| result.map(|_: ()| ()).unwrap_err().to_string();
-    assert!(moved(bench.state.ready(&job.id, 0, None, now).map(|_| ())).contains("is gone"));
+    assert!(
+        moved(
+            bench
+                .state
+                .ready(&job.id, 0, &Location::default(), None, now)
+                .map(|_| ())
+        )
+        .contains("is gone")
+    );
     bench.drive(&job);
     assert!(
         moved(bench.state.gone(&job.id, None, now).map(|_| ())).contains("is active and cannot become gone")
