@@ -32,6 +32,7 @@ pub(crate) mod quota;
 pub(crate) mod repeat;
 pub(crate) mod space;
 pub(crate) mod stats;
+mod staying;
 pub(crate) mod usage;
 pub(crate) mod what_if;
 
@@ -168,6 +169,27 @@ impl LedgerState {
             .into_iter()
             .map(|entry| (entry.id.clone(), walk.step(entry)))
             .collect()
+    }
+
+    /// Returns the verdict on the queued entry `id`, the same as [`judge_line`](Self::judge_line) has for it, without an
+    /// explanation of those ahead; none if `id` is not queued.
+    #[must_use]
+    pub fn judge(
+        &self,
+        id: &PartitionId,
+        world: &World,
+        rules: &LineRules,
+        now: Timestamp,
+    ) -> Option<Verdict> {
+        let entry = self.get(id)?;
+        if !matches!(entry.state, EntryState::Waiting { .. }) {
+            return None;
+        }
+        let mut walk = Walk::new(self, world, rules, now);
+        for ahead in self.ahead_of(entry) {
+            walk.pass_over(ahead);
+        }
+        Some(walk.step(entry))
     }
 
     /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger

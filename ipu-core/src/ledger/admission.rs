@@ -128,7 +128,7 @@ impl LedgerState {
     ) -> Step<Admission> {
         let mut walk = Walk::new(self, world, rules, window.now);
         for ahead in self.ahead_of(&entry) {
-            let _ = walk.step(ahead);
+            walk.pass_over(ahead);
         }
         match walk.step(&entry) {
             Verdict::Go {
@@ -136,7 +136,7 @@ impl LedgerState {
                 places,
                 placed,
             } => {
-                let passed = walk.passed_by(&entry).into_iter();
+                let passed = walk.passed_by(&entry);
                 let mut changes: Vec<Change> = passed
                     .map(|other| Change::Put(Arc::new(other.passed())))
                     .collect();

@@ -31,6 +31,9 @@ pub trait Capacity: Send + Sync {
 
     /// Takes room for `id`: the given IPUs, or any if `places` is empty. Answers the IPUs, empty if they are not known.
     ///
+    /// Whether there is room, and the error if not, depend on the size and the allocation of `spec` and on `places`, not on
+    /// `id`. After another `take`, an error does not become a success: the ledger tries each kind of request only once.
+    ///
     /// # Errors
     ///
     /// Why it does not fit; nothing is taken then. The code `TooLarge` means that it never can.

@@ -6,9 +6,12 @@
 //! behind it who competes for the same room. Whoever goes while room is kept for somebody ahead is placed by the walk, so
 //! that the controller does not put him into that room.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{SelectionOrder, Service, World};
-use crate::ledger::earliest::Horizon;
+use crate::ledger::earliest::Timeline;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
 use crate::ledger::overlay::{LOST_PARTITION, Overlay, REFUSED, allows, overlays};
-use crate::ledger::quota::{QuotaUse, Quotas};
+use crate::ledger::quota::{Excess, QuotaUse, Quotas};
+use crate::ledger::staying::{Kind, Staying, kind_of};
 use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
 use crate::units::{IpuCount, Timestamp};
@@ -126,6 +130,28 @@ pub(crate) enum Because {
     Other,
 }
 
+/// Why an entry stays, before that is put into words.
+enum Obstacle<'a> {
+    /// Another partition has its id at this controller.
+    Foreign(&'a ControllerName),
+    OverQuota(Excess<'a>),
+    /// This entry was passed too often and goes first.
+    HeldBackBy(&'a Entry),
+    NoRoom(Rc<Misfit>),
+}
+
+/// Why entries of one kind do not fit, as long as the capacity does not change.
+struct Misfit {
+    why: Why,
+    /// The overlay whose room is kept for those ahead.
+    kept_at: Option<usize>,
+    because: Because,
+    /// The reason without the position, and the blockers: made when they are first needed.
+    words: OnceCell<(Reason, Vec<Blocker>)>,
+}
+
+/// A walk of the queue. Each entry is either passed over, which decides on it, or explained too. An explanation costs
+/// much more than a decision, so that only the entries that are reported get one.
 pub(crate) struct Walk<'a> {
     state: &'a LedgerState,
     world: &'a World,
@@ -133,12 +159,14 @@ pub(crate) struct Walk<'a> {
     now: Timestamp,
     overlays: Vec<Overlay<'a>>,
     quotas: QuotaUse<'a>,
-    /// Those who may not be passed any more.
-    barriers: Vec<&'a Entry>,
     /// Those ahead who go.
     going: Vec<(&'a Entry, ControllerName)>,
-    /// Those ahead who stay for want of room, and by how many who go they are passed.
-    staying: Vec<(&'a Entry, u32)>,
+    /// Those ahead who stay for want of room.
+    staying: Staying<'a>,
+    /// The kinds of entries that do not fit, since the capacity last changed.
+    misfits: BTreeMap<Kind<'a>, Rc<Misfit>>,
+    /// The simulated future with all of `staying`, since the capacity last changed; none before it is first needed.
+    timeline: Option<Timeline<'a>>,
     position: u32,
 }
 
@@ -156,44 +184,69 @@ impl<'a> Walk<'a> {
             now,
             overlays: overlays(state, world),
             quotas: QuotaUse::new(&rules.quotas, state.entries()),
-            barriers: Vec::new(),
             going: Vec::new(),
-            staying: Vec::new(),
+            staying: Staying::new(rules.overtake_limit),
+            misfits: BTreeMap::new(),
+            timeline: None,
             position: 0,
         }
     }
 
     /// Those ahead of `entry` whom it passes if it goes.
-    pub(crate) fn passed_by(&self, entry: &Entry) -> Vec<&'a Entry> {
-        let passed = self.staying.iter().map(|(other, _)| *other);
-        passed.filter(|other| compete(other, entry)).collect()
+    pub(crate) fn passed_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+        self.staying.passed_by(entry)
+    }
+
+    /// Decides on the next entry of the queue, without an explanation.
+    pub(crate) fn pass_over(&mut self, entry: &'a Entry) {
+        self.position = self.position.saturating_add(1);
+        if let Err(obstacle) = self.decide(entry) {
+            self.record(entry, &obstacle);
+        }
     }
 
     /// The verdict on the next entry of the line.
     pub(crate) fn step(&mut self, entry: &'a Entry) -> Verdict {
         self.position = self.position.saturating_add(1);
+        let obstacle = match self.decide(entry) {
+            Ok(go) => return go,
+            Err(obstacle) => obstacle,
+        };
+        let (reason, blockers, earliest_fit) = self.explain(entry, &obstacle);
+        self.record(entry, &obstacle);
+        Verdict::Stay(Waiting {
+            position: self.position,
+            reason: reason.with("position", self.position),
+            blockers,
+            earliest_fit,
+        })
+    }
+
+    /// Decides on `entry`, and takes room for it if it goes.
+    fn decide(&mut self, entry: &'a Entry) -> Result<Verdict, Obstacle<'a>> {
         if let Some((controller, partition)) = self.world.find(&entry.id) {
             return self.found(entry, controller, partition);
         }
-        if let Some((reason, holders)) = self.quotas.exceeded_by(entry) {
-            return self.stay(entry, Because::Other, reason, holders, None);
+        if let Some(excess) = self.quotas.exceeded_by(entry) {
+            return Err(Obstacle::OverQuota(excess));
         }
-        if let Some(barrier) = self.barriers.iter().find(|barrier| compete(barrier, entry)) {
-            let reason = held_back(
-                entry,
-                &format!(
-                    "{} was passed {} times and goes first now",
-                    named(barrier),
-                    barrier.passed_over
-                ),
-            );
-            let blockers = Vec::from([barrier.id.clone()]);
-            return self.stay(entry, Because::NoRoom, reason, blockers, None);
+        if let Some(barrier) = self.staying.barrier_for(entry) {
+            return Err(Obstacle::HeldBackBy(barrier));
+        }
+        // An entry that a controller refused stays for a reason that others of its kind do not have.
+        let refused = self
+            .overlays
+            .iter()
+            .any(|overlay| overlay.own_refusal(entry, self.rules, self.now).is_some());
+        if !refused && let Some(misfit) = self.misfits.get(&kind_of(entry)) {
+            return Err(Obstacle::NoRoom(Rc::clone(misfit)));
         }
         match self.find_room(entry) {
             Ok((index, places)) => {
                 self.quotas.add(entry);
-                self.pass(entry);
+                self.staying.pass(entry);
+                self.misfits.clear();
+                self.timeline = None;
                 let overlay = &mut self.overlays[index];
                 overlay.going.push(entry.id.clone());
                 self.going.push((entry, overlay.name.clone()));
@@ -204,50 +257,40 @@ impl<'a> Walk<'a> {
                 } else {
                     PlacedBy::Ledger
                 };
-                Verdict::Go {
+                Ok(Verdict::Go {
                     controller: overlay.name.clone(),
                     places,
                     placed,
-                }
+                })
             }
-            Err(why) => self.no_room(entry, why),
+            Err(why) => {
+                let misfit = Rc::new(self.no_room(entry, why));
+                if !refused {
+                    self.misfits.insert(kind_of(entry), Rc::clone(&misfit));
+                }
+                Err(Obstacle::NoRoom(misfit))
+            }
         }
     }
 
     /// The verdict on an entry whose partition a controller has already, such as after an old copy of the ledger was
     /// restored: its owner takes it over when he asks. It needs no room, and counts for the quotas from now on, so that
     /// nobody behind uses up what it will be charged.
-    fn found(&mut self, entry: &'a Entry, controller: &ControllerName, partition: &Partition) -> Verdict {
-        if may_take_over(entry, partition) {
-            self.quotas.add(entry);
-            return Verdict::Go {
-                controller: controller.clone(),
-                places: partition.ipus.clone(),
-                placed: PlacedBy::Controller,
-            };
+    fn found(
+        &mut self,
+        entry: &'a Entry,
+        controller: &'a ControllerName,
+        partition: &Partition,
+    ) -> Result<Verdict, Obstacle<'a>> {
+        if !may_take_over(entry, partition) {
+            return Err(Obstacle::Foreign(controller));
         }
-        let reason = Reason::new(
-            "ForeignPartition",
-            format!(
-                "controller {controller} has another partition under the id {}",
-                entry.id
-            ),
-        )
-        .with("size", entry.size());
-        self.stay(entry, Because::Other, reason, Vec::new(), None)
-    }
-
-    /// `entry` goes past those who stay. Whoever would be passed too often by those who go before `entry`'s followers
-    /// holds the followers back, so that nobody uses up the patience that others of the line need.
-    fn pass(&mut self, entry: &Entry) {
-        for (other, passes) in &mut self.staying {
-            if compete(other, entry) {
-                *passes += 1;
-                if other.passed_over.saturating_add(*passes) == self.rules.overtake_limit {
-                    self.barriers.push(other);
-                }
-            }
-        }
+        self.quotas.add(entry);
+        Ok(Verdict::Go {
+            controller: controller.clone(),
+            places: partition.ipus.clone(),
+            placed: PlacedBy::Controller,
+        })
     }
 
     /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
@@ -286,16 +329,99 @@ impl<'a> Walk<'a> {
         Err(why)
     }
 
-    /// The verdict on an entry that no controller has room for.
-    fn no_room(&mut self, entry: &'a Entry, why: Why) -> Verdict {
+    /// Decides why `entry`, which no controller has room for, stays.
+    fn no_room(&self, entry: &Entry, why: Why) -> Misfit {
         // It would fit if those ahead did not go first: then they are the reason.
-        let alone = self.overlays.iter().find(|overlay| {
+        let kept_at = self.overlays.iter().position(|overlay| {
             let refused = |(name, reason): &(ControllerName, Reason)| {
                 *name == overlay.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
             };
             !why.iter().any(refused) && overlay.would_fit_first(entry)
         });
-        if let Some(overlay) = alone {
+        let hopeless = || {
+            why.iter()
+                .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE))
+        };
+        let can_help = |overlay: &Overlay<'_>| overlay.can_help(entry, self.rules, self.now);
+        let because = if kept_at.is_some() || !hopeless() && self.overlays.iter().any(can_help) {
+            Because::NoRoom
+        } else {
+            Because::Other
+        };
+        Misfit {
+            why,
+            kept_at,
+            because,
+            words: OnceCell::new(),
+        }
+    }
+
+    /// Records that `entry` stays.
+    fn record(&mut self, entry: &'a Entry, obstacle: &Obstacle<'a>) {
+        let because = match obstacle {
+            Obstacle::Foreign(_) | Obstacle::OverQuota(_) => Because::Other,
+            Obstacle::HeldBackBy(_) => Because::NoRoom,
+            Obstacle::NoRoom(misfit) => misfit.because,
+        };
+        if let EntryState::Waiting {
+            refused: Some(refused),
+        } = &entry.state
+            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == refused.controller)
+            && overlay.add_refusal(entry, self.rules, self.now)
+        {
+            self.misfits.clear();
+        }
+        if because == Because::NoRoom {
+            self.staying.push(entry);
+            if let Some(timeline) = &mut self.timeline {
+                timeline.push(entry);
+            }
+        }
+    }
+
+    /// Puts into words why `entry` stays, with its blockers and its expected start.
+    fn explain(
+        &mut self,
+        entry: &Entry,
+        obstacle: &Obstacle<'a>,
+    ) -> (Reason, Vec<Blocker>, Option<Timestamp>) {
+        match obstacle {
+            Obstacle::Foreign(controller) => {
+                let message = format!(
+                    "controller {controller} has another partition under the id {}",
+                    entry.id
+                );
+                let reason = Reason::new("ForeignPartition", message).with("size", entry.size());
+                (reason, Vec::new(), None)
+            }
+            Obstacle::OverQuota(excess) => {
+                let holders = self.quotas.holders(excess.subject).iter();
+                let blockers = holders.map(|id| self.blocker(id.clone())).collect();
+                (excess.reason(entry), blockers, None)
+            }
+            Obstacle::HeldBackBy(barrier) => {
+                let message = format!(
+                    "{} was passed {} times and goes first now",
+                    named(barrier),
+                    barrier.passed_over
+                );
+                let blockers = Vec::from([self.blocker(barrier.id.clone())]);
+                (held_back(entry, &message), blockers, None)
+            }
+            Obstacle::NoRoom(misfit) => {
+                let words = misfit.words.get_or_init(|| self.explain_misfit(entry, misfit));
+                let (reason, blockers) = words.clone();
+                let earliest = match misfit.because {
+                    Because::NoRoom => self.earliest(entry),
+                    Because::Other => None,
+                };
+                (reason, blockers, earliest)
+            }
+        }
+    }
+
+    fn explain_misfit(&self, entry: &Entry, misfit: &Misfit) -> (Reason, Vec<Blocker>) {
+        if let Some(overlay) = misfit.kept_at.map(|index| &self.overlays[index]) {
             let ahead: Vec<_> = self
                 .going
                 .iter()
@@ -303,27 +429,10 @@ impl<'a> Walk<'a> {
                 .map(|(entry, _)| *entry)
                 .collect();
             let names: Vec<_> = ahead.iter().take(3).map(|entry| named(entry)).collect();
-            let reason = held_back(
-                entry,
-                &format!("the room at {} is kept for {}", overlay.name, names.join(", ")),
-            );
-            let blockers = ahead.iter().map(|entry| entry.id.clone()).collect();
-            let earliest = self.earliest(entry);
-            return self.stay(entry, Because::NoRoom, reason, blockers, earliest);
+            let message = format!("the room at {} is kept for {}", overlay.name, names.join(", "));
+            let blockers = ahead.iter().map(|entry| self.blocker(entry.id.clone()));
+            return (held_back(entry, &message), blockers.collect());
         }
-        let hopeless = why
-            .iter()
-            .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE));
-        let because = if hopeless
-            || !self
-                .overlays
-                .iter()
-                .any(|overlay| overlay.can_help(entry, self.rules, self.now))
-        {
-            Because::Other
-        } else {
-            Because::NoRoom
-        };
         let blockers = self
             .overlays
             .iter()
@@ -335,43 +444,8 @@ impl<'a> Walk<'a> {
             .filter(|blockers| !blockers.is_empty())
             .min_by_key(Vec::len)
             .unwrap_or_default();
-        let earliest = if because == Because::NoRoom {
-            self.earliest(entry)
-        } else {
-            None
-        };
-        let reason = self.combined(entry, why);
-        self.stay(entry, because, reason, blockers, earliest)
-    }
-
-    fn stay(
-        &mut self,
-        entry: &'a Entry,
-        because: Because,
-        reason: Reason,
-        blockers: Vec<PartitionId>,
-        earliest_fit: Option<Timestamp>,
-    ) -> Verdict {
-        if let EntryState::Waiting {
-            refused: Some(refused),
-        } = &entry.state
-            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == refused.controller)
-        {
-            overlay.refusals.push(entry.clone());
-        }
-        if because == Because::NoRoom {
-            self.staying.push((entry, 0));
-            if entry.passed_over >= self.rules.overtake_limit {
-                self.barriers.push(entry);
-            }
-        }
         let blockers = blockers.into_iter().map(|id| self.blocker(id)).collect();
-        Verdict::Stay(Waiting {
-            position: self.position,
-            reason: reason.with("position", self.position),
-            blockers,
-            earliest_fit,
-        })
+        (self.combined(entry, &misfit.why), blockers)
     }
 
     fn blocker(&self, id: PartitionId) -> Blocker {
@@ -389,7 +463,7 @@ impl<'a> Walk<'a> {
 
     /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
     /// IPUs, the largest block of all, and the words of each.
-    fn combined(&self, entry: &Entry, why: Why) -> Reason {
+    fn combined(&self, entry: &Entry, why: &Why) -> Reason {
         let open = || {
             self.overlays
                 .iter()
@@ -436,23 +510,32 @@ impl<'a> Walk<'a> {
     }
 
     /// When `entry` goes at the latest, by what those who hold and those ahead declare.
-    fn earliest(&self, entry: &Entry) -> Option<Timestamp> {
-        let mut horizon = Horizon::new(self.now);
+    fn earliest(&mut self, entry: &Entry) -> Option<Timestamp> {
+        if self.timeline.is_none() {
+            self.timeline = Some(self.timeline());
+        }
+        self.timeline.as_mut()?.first_fit(entry)
+    }
+
+    fn timeline(&self) -> Timeline<'a> {
+        let mut rooms = Vec::new();
         for overlay in self.overlays.iter().filter(|overlay| overlay.closed().is_none()) {
-            horizon.add_room(&overlay.name, overlay.now.fork());
+            rooms.push((overlay.name.clone(), overlay.now.fork()));
         }
-        for holder in self.state.entries().filter(|holder| holder.state.holds()) {
-            if let (Some(controller), Some(end)) = (&holder.controller, holder.until(self.now)) {
-                horizon.add_end(end, controller, &holder.id);
-            }
+        let held = self.state.entries().filter(|holder| holder.state.holds());
+        let held = held.filter_map(|holder| {
+            let end = holder.until(self.now)?;
+            Some((end, holder.controller.clone()?, holder.id.clone()))
+        });
+        let going = self.going.iter().filter_map(|(ahead, controller)| {
+            let end = self.now.plus(ahead.max_runtime?);
+            Some((end, controller.clone(), ahead.id.clone()))
+        });
+        let mut timeline = Timeline::new(self.now, rooms, held.chain(going));
+        for ahead in self.staying.entries() {
+            timeline.push(ahead);
         }
-        for (ahead, controller) in &self.going {
-            if let Some(runtime) = ahead.max_runtime {
-                horizon.add_end(self.now.plus(runtime), controller, &ahead.id);
-            }
-        }
-        let ahead: Vec<&Entry> = self.staying.iter().map(|(entry, _)| *entry).collect();
-        horizon.first_fit(&ahead, entry, allows)
+        timeline
     }
 }
 
@@ -472,15 +555,6 @@ pub(crate) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
 
 fn held_back(entry: &Entry, message: &str) -> Reason {
     Reason::new("HeldBackForEarlier", message).with("size", entry.size())
-}
-
-/// Whether two entries can want the same room.
-fn compete(one: &Entry, other: &Entry) -> bool {
-    fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
-        one.zip(other).is_none_or(|(one, other)| one == other)
-    }
-    meet(one.spec.allocation.as_ref(), other.spec.allocation.as_ref())
-        && meet(one.pin.controller.as_ref(), other.pin.controller.as_ref())
 }
 
 fn named(entry: &Entry) -> String {

@@ -34,14 +34,14 @@ pub(crate) struct Overlay<'a> {
     unplaced: Vec<&'a Entry>,
     /// Owners whose recorded IPUs are not free although the controller does not list their partitions.
     pub(crate) conflicts: Vec<&'a Entry>,
-    /// Refused sizes of the line so far.
-    pub(crate) refusals: Vec<Entry>,
+    /// Refused sizes of the line so far: the first entry of each that no smaller one ahead of it covers.
+    refusals: Vec<&'a Entry>,
 }
 
 /// The code of the reason that nothing is placed at a controller which no longer lists a partition in use.
 pub(crate) const LOST_PARTITION: &str = "LostPartition";
 
-impl Overlay<'_> {
+impl<'a> Overlay<'a> {
     /// Returns why nothing new is placed here; none if the controller takes new partitions.
     pub(crate) fn closed(&self) -> Option<Reason> {
         let first = self.unplaced.first()?;
@@ -84,7 +84,20 @@ impl Overlay<'_> {
 
     /// The refusal that stands against `entry` here.
     fn refused<'e>(&'e self, entry: &'e Entry, rules: &LineRules, now: Timestamp) -> Option<&'e Refused> {
-        let of = |waiting: &'e Entry| match &waiting.state {
+        self.own_refusal(entry, rules, now).or_else(|| {
+            let covering = self.refusals.iter().find(|ahead| covers(ahead, entry))?;
+            self.own_refusal(covering, rules, now)
+        })
+    }
+
+    /// The refusal of `entry` itself, if it still stands here.
+    pub(crate) fn own_refusal<'e>(
+        &self,
+        entry: &'e Entry,
+        rules: &LineRules,
+        now: Timestamp,
+    ) -> Option<&'e Refused> {
+        match &entry.state {
             EntryState::Waiting {
                 refused: Some(refused),
             } if refused.controller == self.name
@@ -94,13 +107,17 @@ impl Overlay<'_> {
                 Some(refused)
             }
             _ => None,
-        };
-        of(entry).or_else(|| {
-            let covers = |ahead: &&Entry| {
-                ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
-            };
-            self.refusals.iter().filter(covers).find_map(of)
-        })
+        }
+    }
+
+    /// Has the refusal of `entry`, if it still stands, count for those behind. Returns whether that changes anything.
+    pub(crate) fn add_refusal(&mut self, entry: &'a Entry, rules: &LineRules, now: Timestamp) -> bool {
+        let counts = self.own_refusal(entry, rules, now).is_some()
+            && !self.refusals.iter().any(|ahead| covers(ahead, entry));
+        if counts {
+            self.refusals.push(entry);
+        }
+        counts
     }
 
     /// Whether `entry` would fit here without those of the line who go; not, if nobody does.
@@ -131,6 +148,11 @@ impl Overlay<'_> {
         let going = self.going.iter().filter(|_| refused.is_none());
         self.would_fit(entry, going.chain(ending))
     }
+}
+
+/// Whether a refusal of `ahead` counts for `entry`, which needs no less.
+fn covers(ahead: &Entry, entry: &Entry) -> bool {
+    ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
 }
 
 /// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.

@@ -71,46 +71,85 @@ impl<'a> QuotaUse<'a> {
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {
-        for (subject, _) in self.quotas.iter().filter(|(subject, _)| concerns(subject, entry)) {
+        for (subject, _) in concerning(self.quotas, entry) {
             let used = self.used.entry(subject).or_default();
             used.ipus = used.ipus.saturating_add(entry.size());
             used.holders.push(entry.id.clone());
         }
     }
 
-    /// The reason why `entry` would exceed a quota, with the partitions that use it up.
-    pub(crate) fn exceeded_by(&self, entry: &Entry) -> Option<(Reason, Vec<PartitionId>)> {
-        self.quotas
-            .iter()
-            .filter(|(subject, _)| concerns(subject, entry))
-            .find_map(|(subject, quota)| {
-                let used = self.used.get(subject).cloned().unwrap_or_default();
-                let partitions = u32::try_from(used.holders.len()).unwrap_or(u32::MAX);
-                let (word, limit, has, wants) = match (quota.max_ipus, quota.max_partitions) {
-                    (Some(limit), _) if used.ipus.saturating_add(entry.size()) > limit => {
-                        ("IPUs", limit, used.ipus, entry.size())
-                    }
-                    (_, Some(limit)) if partitions >= limit => ("partitions", limit, partitions, 1),
-                    _ => return None,
-                };
-                let reason = Reason::new(
-                    "QuotaExceeded",
-                    format!("{subject} holds {has} of {limit} {word} and asks for {wants} more"),
-                )
-                .with("used", has)
-                .with("limit", limit)
-                .with("size", entry.size());
-                Some((reason, used.holders))
+    /// The first quota that `entry` would exceed.
+    pub(crate) fn exceeded_by(&self, entry: &Entry) -> Option<Excess<'a>> {
+        concerning(self.quotas, entry).find_map(|(subject, quota)| {
+            let used = self.used.get(subject);
+            let ipus = used.map_or(0, |used| used.ipus);
+            let partitions = u32::try_from(self.holders(subject).len()).unwrap_or(u32::MAX);
+            let (word, limit, has, wants) = match (quota.max_ipus, quota.max_partitions) {
+                (Some(limit), _) if ipus.saturating_add(entry.size()) > limit => {
+                    ("IPUs", limit, ipus, entry.size())
+                }
+                (_, Some(limit)) if partitions >= limit => ("partitions", limit, partitions, 1),
+                _ => return None,
+            };
+            Some(Excess {
+                subject,
+                word,
+                limit,
+                has,
+                wants,
             })
+        })
+    }
+
+    /// The partitions that use up the quota of `subject`.
+    pub(crate) fn holders(&self, subject: &QuotaSubject) -> &[PartitionId] {
+        self.used.get(subject).map_or(&[], |used| &used.holders)
     }
 }
 
-fn concerns(subject: &QuotaSubject, entry: &Entry) -> bool {
-    match subject {
-        QuotaSubject::Namespace(name) => entry
-            .owner
-            .as_ref()
-            .is_some_and(|owner| owner.job.namespace == *name),
-        QuotaSubject::Account(name) => entry.account.as_ref().is_some_and(|account| account == name),
+/// A quota that an entry would exceed.
+#[derive(Clone, Copy)]
+pub(crate) struct Excess<'a> {
+    pub(crate) subject: &'a QuotaSubject,
+    word: &'static str,
+    limit: u32,
+    has: u32,
+    wants: u32,
+}
+
+impl Excess<'_> {
+    /// The reason why `entry` stays.
+    pub(crate) fn reason(&self, entry: &Entry) -> Reason {
+        let Self {
+            subject,
+            word,
+            limit,
+            has,
+            wants,
+        } = self;
+        Reason::new(
+            "QuotaExceeded",
+            format!("{subject} holds {has} of {limit} {word} and asks for {wants} more"),
+        )
+        .with("used", *has)
+        .with("limit", *limit)
+        .with("size", entry.size())
     }
+}
+
+/// The quotas that `entry` counts for, that of its namespace first.
+fn concerning<'q>(
+    quotas: &'q Quotas,
+    entry: &Entry,
+) -> impl Iterator<Item = (&'q QuotaSubject, &'q Quota)> + use<'q> {
+    let quotas = Some(quotas).filter(|quotas| !quotas.is_empty());
+    let subjects = quotas.map(|_| {
+        let owner = entry.owner.as_ref();
+        [
+            owner.map(|owner| QuotaSubject::Namespace(owner.job.namespace.clone())),
+            entry.account.clone().map(QuotaSubject::Account),
+        ]
+    });
+    let subjects = subjects.into_iter().flatten().flatten();
+    subjects.filter_map(move |subject| quotas?.get_key_value(&subject))
 }

@@ -6,6 +6,8 @@ mod calls;
 mod doubt;
 mod exclusions;
 mod lost;
+mod queue;
+mod reference;
 mod stats;
 mod what_if;
 

@@ -1,0 +1,130 @@
+//! The queued entries without room during a walk, grouped by the room that they compete for.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::ids::{AllocationId, ControllerName};
+use crate::ledger::entry::Entry;
+use crate::partition::IpuPlace;
+
+/// Everything of an entry that decides whether it fits: entries of one kind fit or fail alike.
+pub(crate) type Kind<'a> = (
+    u32,
+    Option<&'a AllocationId>,
+    Option<&'a ControllerName>,
+    &'a [IpuPlace],
+);
+
+/// Returns the kind of `entry`.
+pub(crate) fn kind_of(entry: &Entry) -> Kind<'_> {
+    let (allocation, controller) = contest_of(entry);
+    (entry.size(), allocation, controller, &entry.pin.ipus)
+}
+
+/// The allocation and the controller that an entry is limited to.
+type Contest<'a> = (Option<&'a AllocationId>, Option<&'a ControllerName>);
+
+fn contest_of(entry: &Entry) -> Contest<'_> {
+    (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref())
+}
+
+/// Returns whether entries of two contests can want the same room.
+fn compete(one: Contest<'_>, other: Contest<'_>) -> bool {
+    fn meet<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+        one.zip(other).is_none_or(|(one, other)| one == other)
+    }
+    meet(one.0, other.0) && meet(one.1, other.1)
+}
+
+/// The entries of the queue so far that stay for want of room, and those of them that hold back later ones.
+///
+/// An entry that goes passes all entries that it competes with. Passes are counted per group, so that one costs as much
+/// as there are groups (allocations times controllers), however long the queue is.
+pub(crate) struct Staying<'a> {
+    /// How often later entries may pass one.
+    limit: u32,
+    entries: Vec<&'a Entry>,
+    groups: BTreeMap<Contest<'a>, Group>,
+    /// The first barrier of each group, in the order in which they became one.
+    barriers: Vec<&'a Entry>,
+}
+
+/// The staying entries of one contest.
+#[derive(Default)]
+struct Group {
+    passes: u32,
+    has_barrier: bool,
+    /// By the count of passes at which it becomes a barrier: the first entry for which that is so.
+    due: BTreeMap<u32, usize>,
+}
+
+impl<'a> Staying<'a> {
+    pub(crate) const fn new(limit: u32) -> Self {
+        Self {
+            limit,
+            entries: Vec::new(),
+            groups: BTreeMap::new(),
+            barriers: Vec::new(),
+        }
+    }
+
+    /// Returns the staying entries in the order of the queue.
+    pub(crate) fn entries(&self) -> &[&'a Entry] {
+        &self.entries
+    }
+
+    /// Adds the next entry of the queue. One that was passed too often already holds back those behind it.
+    pub(crate) fn push(&mut self, entry: &'a Entry) {
+        let index = self.entries.len();
+        self.entries.push(entry);
+        let group = self.groups.entry(contest_of(entry)).or_default();
+        if group.has_barrier {
+            return;
+        }
+        match self.limit.saturating_sub(entry.passed_over) {
+            0 => {
+                group.has_barrier = true;
+                self.barriers.push(entry);
+            }
+            left => {
+                group
+                    .due
+                    .entry(group.passes.saturating_add(left))
+                    .or_insert(index);
+            }
+        }
+    }
+
+    /// Counts that `entry` goes before those that compete with it. An entry that would be passed too often by those that
+    /// go before `entry`'s followers holds the followers back, so that they cannot use up the passes that others need.
+    pub(crate) fn pass(&mut self, entry: &Entry) {
+        let mut due = Vec::new();
+        for (contest, group) in &mut self.groups {
+            if group.has_barrier || !compete(*contest, contest_of(entry)) {
+                continue;
+            }
+            group.passes += 1;
+            if let Some(index) = group.due.remove(&group.passes) {
+                group.has_barrier = true;
+                due.push(index);
+            }
+        }
+        due.sort_unstable();
+        self.barriers
+            .extend(due.into_iter().map(|index| self.entries[index]));
+    }
+
+    /// Returns the first entry that may not be passed any more and competes with `entry`.
+    pub(crate) fn barrier_for(&self, entry: &Entry) -> Option<&'a Entry> {
+        let mut barriers = self.barriers.iter();
+        barriers
+            .find(|barrier| compete(contest_of(barrier), contest_of(entry)))
+            .copied()
+    }
+
+    /// Returns the entries that `entry` passes if it goes.
+    pub(crate) fn passed_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+        let passed = |other: &&Entry| compete(contest_of(other), contest_of(entry));
+        self.entries.iter().copied().filter(passed)
+    }
+}
