@@ -369,15 +369,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
-        let next = || Reason::new("NextInLine", "it goes with the next request");
-        let line = self.line().await?;
-        Ok(line
-            .into_iter()
-            .find(|(other, _)| other == id)
-            .map_or_else(next, |(_, verdict)| match verdict {
-                Verdict::Stay(waiting) => waiting.reason,
-                _ => next(),
-            }))
+        Ok(match self.judge(id).await? {
+            Some(Verdict::Stay(waiting)) => waiting.reason,
+            _ => Reason::new("NextInLine", "it goes with the next request"),
+        })
     }
 
     /// The entry of `id`.
@@ -419,6 +414,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let world = self.driver.views.world(options, Instant::now()).await;
         let rules = self.driver.rules();
         let judge = |state: &LedgerState| state.judge_line(&world, &rules, options.now());
+        Ok(self.driver.commit.read(judge).await?)
+    }
+
+    /// Returns the verdict on the queued request `id`; none if it is not queued. Much cheaper than
+    /// [`line`](Self::line), which explains all of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn judge(&self, id: &PartitionId) -> Result<Option<Verdict>, LedgerError> {
+        let options = &self.driver.options;
+        let world = self.driver.views.world(options, Instant::now()).await;
+        let rules = self.driver.rules();
+        let judge = |state: &LedgerState| state.judge(id, &world, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 
