@@ -180,6 +180,39 @@ name!(
     JobUid, "job uid", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
 );
 
+name!(
+    /// An account that requests are charged to. Each character is one byte in JSON, so that the stored size is bounded.
+    AccountName, "account", 63, "1 to 63 printable characters without blanks, '\"' or '\\'", is_plain
+);
+
+/// Whether a character needs no escape in JSON, and is printable and no blank.
+const fn is_plain(c: char) -> bool {
+    c.is_ascii_graphic() && !matches!(c, '"' | '\\')
+}
+
+impl AllocationId {
+    /// The most characters of an allocation that a request names. A controller may list longer ones.
+    pub const MAX_REQUESTED_LEN: usize = 63;
+
+    /// Parses the id that a request names. It is recorded with every queued request, so that it is shorter than a listed one
+    /// may be, and has no character that JSON escapes.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] names the rule that `text` breaks.
+    pub fn requested(text: impl Into<String>) -> Result<Self, NameError> {
+        let value = text.into();
+        if value.is_empty() || value.len() > Self::MAX_REQUESTED_LEN || !value.chars().all(is_plain) {
+            return Err(NameError {
+                kind: "allocation id",
+                value: excerpt(value),
+                rule: "1 to 63 printable characters without blanks, '\"' or '\\'",
+            });
+        }
+        Ok(Self(value.into()))
+    }
+}
+
 /// Which job: namespace, name and uid. Two jobs of the same name, one after the other, differ in their uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

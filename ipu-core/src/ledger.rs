@@ -27,6 +27,7 @@ pub(crate) mod illegal;
 pub(crate) mod line;
 pub(crate) mod location;
 pub(crate) mod moves;
+pub(crate) mod namespaces;
 pub(crate) mod overlay;
 pub(crate) mod quota;
 pub(crate) mod repeat;
@@ -46,7 +47,7 @@ use crate::ledger::capacity::World;
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState};
 use crate::ledger::exclusion::Exclusion;
-use crate::ledger::line::{LineRules, Room, Verdict, Walk};
+use crate::ledger::line::{LineRules, Room, Verdict, Waiting, Walk};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
@@ -203,5 +204,19 @@ impl LedgerState {
     fn next_ticket(&self) -> u64 {
         let last = self.tickets.last();
         last.map_or(1, |(last, _)| last.saturating_add(1))
+    }
+}
+
+impl Waiting {
+    /// The queue status of a request that fits now and is granted next; `position` counts from 1.
+    #[must_use]
+    pub fn next_in_line(position: u32) -> Self {
+        let reason = Reason::new("NextInLine", "it fits now and is granted next");
+        Self {
+            position,
+            reason: reason.with("position", position),
+            blockers: Vec::new(),
+            earliest_fit: None,
+        }
     }
 }

@@ -56,8 +56,8 @@ mod units;
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
 pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
-    AgentId, AllocationId, ClusterId, ControllerName, ExclusionId, ExclusionOwner, JobKey, JobName, JobUid,
-    NameError, Namespace, Owner, PartitionId,
+    AccountName, AgentId, AllocationId, ClusterId, ControllerName, ExclusionId, ExclusionOwner, JobKey,
+    JobName, JobUid, NameError, Namespace, Owner, PartitionId,
 };
 pub use inventory::{
     Block, BlockError, Blockers, FreeIndex, Inventory, InventoryError, Misfit, Observed, UnknownAllocation,
@@ -82,6 +82,7 @@ pub use ledger::illegal::Illegal;
 pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
 pub use ledger::location::Location;
 pub use ledger::moves::{Admission, CallWindow, Release, Step};
+pub use ledger::namespaces::NamespaceRules;
 pub use ledger::overlay::PlacementConflict;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::repeat::RepeatedCreate;

@@ -41,7 +41,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::{Failure, METADATA_ONLY, bounded, connect};
-use content::{Content, Full, Unreadable, annotation};
+use content::{Content, Full, Unreadable, annotation, namespace_share};
 use pace::Pace;
 use revision::{At, LAYOUT, WRITE, Words};
 
@@ -74,7 +74,7 @@ pub struct ConfigMapOptions {
     /// How long one call to the API server may take: 10 s unless set. After that whether a write was taken is not known.
     pub timeout: Duration,
     /// Up to how many bytes of values are written: 1 MiB unless set, which is what the API server takes at most. New
-    /// requests are refused a thirty-second part and the growth of those that wait below that.
+    /// requests are refused a thirty-second part and the growth of what is recorded below that, new cordons half of that part.
     pub most_bytes: usize,
     /// How much is kept of who held what, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
     pub usage: UsageOptions,
@@ -91,6 +91,13 @@ impl ConfigMapOptions {
             most_bytes: MOST_BYTES,
             usage: UsageOptions::default(),
         }
+    }
+
+    /// The most bytes that the queued requests of one namespace should take, a tenth of what the ConfigMap holds: for
+    /// [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
+    #[must_use]
+    pub const fn namespace_share(&self) -> usize {
+        namespace_share(self.most_bytes)
     }
 }
 
@@ -221,6 +228,9 @@ impl ConfigMapStore {
                 highest,
                 "the ledger has gone back to an older state: was etcd restored from a snapshot?"
             );
+        }
+        if let Some((writer, number)) = self.words.other(&at.write) {
+            self.pace.count_other(writer, number, content.size());
         }
         let known = Known { at, content };
         *self.known() = Some(known.clone());

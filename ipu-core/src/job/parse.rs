@@ -21,7 +21,6 @@ use super::JobSpec;
 use super::limits::Limits;
 use super::raw::RawJob;
 use super::violation::{Violation, Warning};
-use crate::ids::AllocationId;
 
 /// A job that can run, and what is odd about how it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,12 +78,7 @@ impl RawJob {
         let priority = findings.whole("spec.priority", raw.priority.as_ref());
         let priority = priority.and_then(|value| findings.int32("spec.priority", value));
         let account = naming::account(raw, findings);
-        let allocation = naming::token::<AllocationId>(
-            "spec.allocation",
-            raw.allocation.as_deref(),
-            "the id of an allocation",
-            findings,
-        );
+        let allocation = naming::allocation(raw, findings);
         let reconfigurable = raw.reconfigurable.unwrap_or(false);
         size::check_reconfigurable(reconfigurable, size.as_ref(), findings);
         let (key, size, shape, ending) = (key?, size?, shape?, ending?);

@@ -17,8 +17,8 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old, the line is full, or the request is
-    /// read too late.
+    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old, the queue is full, the namespace of
+    /// the owner may not ask for it, or the request is read too late.
     pub fn request(
         &self,
         request: &Request,
@@ -55,6 +55,15 @@ impl LedgerState {
         rules: &LineRules,
         window: CallWindow,
     ) -> Result<Step<Admission>, Illegal> {
+        // Otherwise a client could take the id of a job of another namespace before that job asks.
+        if request.id.is_derived() && !request.is_derived() {
+            return Err(Illegal::NotDerived {
+                id: request.id.clone(),
+                owner: Box::new(request.owner.clone()),
+                instance: request.instance,
+            });
+        }
+        rules.namespaces.check(request, None)?;
         let entry = Entry::waiting(request, self.next_ticket(), window.now);
         if let Some(step) = take_over_found(&entry, request, world, window)? {
             return Ok(step);
@@ -64,6 +73,7 @@ impl LedgerState {
                 limit: rules.length_limit,
             });
         }
+        self.check_queued(&entry, request, &rules.namespaces)?;
         Ok(self.admit(entry, request.line, world, rules, window))
     }
 
@@ -86,6 +96,7 @@ impl LedgerState {
         Ok(match &recorded.state {
             // An old copy of the ledger may not know that the entry's turn had come.
             EntryState::Waiting { .. } => {
+                rules.namespaces.check(request, Some(recorded))?;
                 entry.says_anew(request);
                 match take_over_found(&entry, request, world, window)? {
                     Some(step) => step,

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClusterId, ControllerName, Owner, PartitionId};
+use crate::ids::{ClusterId, ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::location::Location;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::units::Timestamp;
@@ -91,6 +91,10 @@ pub struct Request {
     /// partition and released it since. Without it a request that is read late is taken for a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Timestamp>,
+    /// The namespaces that the client which sent the request may act for, if it is bound to some: their queued requests count
+    /// together. Never recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_namespaces: Vec<Namespace>,
 }
 
 impl Request {
@@ -124,6 +128,7 @@ impl Request {
                 ipus: Vec::new(),
             },
             not_after: None,
+            client_namespaces: Vec::new(),
         }
     }
 

@@ -66,6 +66,9 @@ impl Exclusion {
     /// The version of the stored form of a ledger with exclusions.
     pub const FORMAT: u32 = 2;
 
+    /// The most bytes of a reason: two sentences. The ledger has to keep room for releases beside all exclusions.
+    pub const MAX_REASON_LEN: usize = 256;
+
     /// An exclusion that is to be recorded; `since` is set then.
     #[must_use]
     pub fn new(
@@ -125,7 +128,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::OtherExclusion`] if the id is taken by another exclusion, [`Illegal::CannotExclude`] if the controller is
-    /// not configured, has no such hardware, or does not tell its hardware.
+    /// not configured, has no such hardware, or does not tell its hardware, or the reason is too long.
     pub fn exclude(
         &self,
         mut exclusion: Exclusion,
@@ -149,6 +152,13 @@ impl LedgerState {
             && !recorded.same_but_since(&exclusion)
         {
             return Err(other(recorded));
+        }
+        if recorded.is_none() && exclusion.reason.len() > Exclusion::MAX_REASON_LEN {
+            return Err(cannot(alloc::format!(
+                "its reason has {} bytes and may have {}; shorten it",
+                exclusion.reason.len(),
+                Exclusion::MAX_REASON_LEN
+            )));
         }
         let view = world
             .controllers

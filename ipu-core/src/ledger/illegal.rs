@@ -1,9 +1,11 @@
 //! What the ledger does not do, and the checks that several transitions share.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::entry::Entry;
 use crate::ledger::exclusion::{Exclusion, ExclusionTarget};
 use crate::partition::PartitionSpec;
@@ -72,6 +74,48 @@ pub enum Illegal {
         /// How many it takes.
         limit: usize,
     },
+    /// The owner's namespace, or all namespaces of the client together, have as many requests in the queue as they may.
+    #[error("{} {queued} queued requests{}", have(namespaces), of_limit(*limit, *share))]
+    NamespaceQueueFull {
+        /// The namespace of the owner; all namespaces of the client if only together they have too many.
+        namespaces: Vec<Namespace>,
+        /// How many requests they have in the queue.
+        queued: usize,
+        /// Most requests that they may have there.
+        limit: usize,
+        /// Most bytes of the ledger that these requests may take, if that is the limit which they reached.
+        share: Option<usize>,
+    },
+    /// The priority is higher than owners of the namespace may ask for.
+    #[error("priority {asked} is higher than {highest}, the highest of namespace {namespace}")]
+    PriorityTooHigh {
+        /// The namespace of the owner.
+        namespace: Namespace,
+        /// The priority of the request.
+        asked: i32,
+        /// The highest priority of that namespace.
+        highest: i32,
+    },
+    /// Owners of the namespace may not charge the account.
+    #[error("owners of namespace {namespace} may not charge account {account}")]
+    AccountNotAllowed {
+        /// The namespace of the owner.
+        namespace: Namespace,
+        /// The account of the request.
+        account: String,
+    },
+    /// The id has the form of one that follows from a job and an instance, and does not follow from those of the request.
+    #[error(
+        "partition id {id} has the form of a derived one and does not follow from {owner}, instance {instance}"
+    )]
+    NotDerived {
+        /// The id of the request.
+        id: PartitionId,
+        /// The owner of the request.
+        owner: Box<Owner>,
+        /// The instance of the request.
+        instance: u32,
+    },
     /// The entry has moved on, so that the fact no longer applies to it.
     #[error("partition {id} is {state} and cannot become {wanted}")]
     Moved {
@@ -119,6 +163,25 @@ pub enum Illegal {
         /// Until when.
         until: Timestamp,
     },
+}
+
+/// `namespace a has`, or `namespaces a, b and 3 more together have`.
+fn have(namespaces: &[Namespace]) -> String {
+    const NAMED: usize = 3;
+    let named: Vec<&str> = namespaces.iter().take(NAMED).map(Namespace::as_str).collect();
+    let names = named.join(", ");
+    match namespaces.len() {
+        0 | 1 => format!("namespace {names} has"),
+        count if count > NAMED => format!("namespaces {names} and {} more together have", count - NAMED),
+        _ => format!("namespaces {names} together have"),
+    }
+}
+
+fn of_limit(limit: usize, share: Option<usize>) -> String {
+    match share {
+        None => format!(" of at most {limit}"),
+        Some(bytes) => format!(", and one more would exceed their share of the ledger, {bytes} bytes"),
+    }
 }
 
 pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {

@@ -21,6 +21,7 @@ use crate::ledger::LedgerState;
 use crate::ledger::capacity::{SelectionOrder, Service, World};
 use crate::ledger::earliest::Timeline;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
+use crate::ledger::namespaces::NamespaceRules;
 use crate::ledger::overlay::{LOST_PARTITION, Overlay, REFUSED, allows, overlays};
 use crate::ledger::quota::{Excess, QuotaUse, Quotas};
 use crate::ledger::staying::{Kind, Staying, kind_of};
@@ -43,6 +44,8 @@ pub struct LineRules {
     pub order: SelectionOrder,
     /// Quotas in force.
     pub quotas: Quotas,
+    /// Limits of namespaces in force.
+    pub namespaces: NamespaceRules,
 }
 
 impl Default for LineRules {
@@ -53,6 +56,7 @@ impl Default for LineRules {
             ask_again: Duration::from_secs(30),
             order: SelectionOrder::Serial,
             quotas: Quotas::new(),
+            namespaces: NamespaceRules::default(),
         }
     }
 }

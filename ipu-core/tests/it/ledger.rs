@@ -6,6 +6,7 @@ mod calls;
 mod doubt;
 mod exclusions;
 mod lost;
+mod namespaces;
 mod queue;
 mod reference;
 mod stats;

@@ -11,6 +11,9 @@ use super::schema::{Field, IPU_JOB, Kind, Presence, SPEC, STATUS, Wire};
 const ENV_VAR_SOURCE: &str =
     "/properties/spec/properties/containers/items/properties/env/items/properties/valueFrom";
 
+/// Printable ASCII without `"` and `\`.
+const TOKEN: &str = r"^[!#-\[\]-~]+$";
+
 impl IpuJob {
     /// The CustomResourceDefinition `ipujobs.graphcore.ai`, around the schema of a Kubernetes Pod template.
     ///
@@ -166,6 +169,9 @@ impl Schema<'_> {
                 let mut schema = number_or_text();
                 schema["pattern"] = pattern.into();
                 schema
+            }
+            Wire::Token { most } => {
+                json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": TOKEN})
             }
             Wire::OneOf(words) => json!({"type": "string", "enum": words}),
             Wire::Time => json!({"type": "string", "format": "date-time"}),

@@ -55,6 +55,8 @@ pub(super) enum Wire {
     NumberOrText,
     /// A number, or a text that matches this.
     Pattern(&'static str),
+    /// A text of 1 to this many printable ASCII characters without blanks, `"` and `\`.
+    Token { most: usize },
     /// One of these texts.
     OneOf(&'static [&'static str]),
     /// A moment, as RFC 3339 writes it.

@@ -10,12 +10,22 @@ use serde_json::{Value, json};
 use super::codec::{compact, expand};
 use super::revision::{At, WRITE};
 
-/// How much an entry that waits may grow until it holds its partition: controller, places, state and fence. Room for that is
-/// kept free, so that whoever was let into the line can be served.
+/// How much an entry may grow when it is granted (controller, places, state and fence), and again when it is released (state,
+/// fence and what may still be under way). Room for that is kept free, so that every queued request can be served and every
+/// partition be released.
 const GROWTH: usize = 64;
 
-/// What stays free for entries that hold already and grow: fences, the words of errors, partitions that are found.
+/// What stays free besides: the words of errors, partitions that are found, long names of controllers. New cordons may take
+/// half of it, so that hardware can be cordoned while requests fill the ledger.
 const HEADROOM_PARTS: usize = 32;
+
+/// How many namespaces can fill the ledger with their queued requests.
+const SHARES: usize = 10;
+
+/// The most bytes that the queued requests of one namespace may take in a ConfigMap of `most` bytes.
+pub(super) const fn namespace_share(most: usize) -> usize {
+    (most - most / HEADROOM_PARTS) / SHARES
+}
 
 /// What the key of an exclusion begins with; no id of a partition makes such a key.
 const EXCLUSION: &str = ".x";
@@ -168,37 +178,63 @@ impl Content {
         content
     }
 
-    /// New work has to leave room for what is there; what is there may take all of it.
+    /// Checks that new work leaves room for what is recorded. What is recorded may take all of it.
     fn check_room(&self, before: &Self, most: usize) -> Result<(), Full> {
         let bytes = self.bytes();
         if bytes > most {
             return Err(Full(format!(
-                "{bytes} of at most {most} bytes would be in the ConfigMap, with {} entries",
-                self.kept.len()
+                "{bytes} of at most {most} bytes would be in the ConfigMap, with {} entries{}",
+                self.kept.len(),
+                self.largest_namespace(),
             )));
         }
-        let waiting = self
+        let growth: usize = self
             .kept
             .values()
             .filter_map(Kept::entry)
-            .filter(|entry| !entry.state.holds())
-            .count();
-        let reserved = waiting * GROWTH + most / HEADROOM_PARTS;
-        let new = self
-            .kept
-            .iter()
-            .filter(|(key, _)| !before.kept.contains_key(*key))
-            .filter_map(|(_, kept)| kept.entry())
-            .any(|entry| is_new_work(entry));
-        if new && bytes + reserved > most {
+            .map(|e| growth(e))
+            .sum();
+        let headroom = most / HEADROOM_PARTS;
+        let changed = self.kept.iter().filter(|(key, kept)| {
+            let same = before.kept.get(*key);
+            same.is_none_or(|same| !Arc::ptr_eq(&same.text, &kept.text))
+        });
+        let reserved = changed.filter_map(|(key, kept)| match &kept.record {
+            Record::Entry(entry) => {
+                let old = before.kept.get(key).and_then(Kept::entry);
+                is_new_work(entry, old.map(|old| &**old)).then_some(growth + headroom)
+            }
+            Record::Exclusion(_) => Some(growth + headroom / 2),
+        });
+        let Some(reserved) = reserved.max() else {
+            return Ok(());
+        };
+        if bytes + reserved > most {
             return Err(Full(format!(
                 "{} entries take {} of {most} bytes of the ConfigMap, and {reserved} are kept free for those that \
-                 are in it: new requests are refused until some of them are gone",
+                 are in it: new requests and cordons are refused until some of them are gone{}",
                 before.kept.len(),
                 before.bytes(),
+                before.largest_namespace(),
             )));
         }
         Ok(())
+    }
+
+    /// Which namespace takes most of the bytes, in words that continue a sentence. Empty if no entry has an owner.
+    fn largest_namespace(&self) -> String {
+        let mut all: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for kept in self.kept.values() {
+            if let Some(owner) = kept.entry().and_then(|entry| entry.owner.as_ref()) {
+                let (bytes, count) = all.entry(owner.job.namespace.as_str()).or_default();
+                *bytes += kept.text.len();
+                *count += 1;
+            }
+        }
+        let largest = all.into_iter().max_by_key(|(_, taken)| *taken);
+        largest.map_or_else(String::new, |(name, (bytes, count))| {
+            format!("; namespace {name} has most of them: {count} entries, {bytes} bytes")
+        })
     }
 
     /// What etcd keeps of one version, roughly.
@@ -215,11 +251,22 @@ impl Content {
     }
 }
 
-/// Whether somebody asks for something that the ledger need not know yet, because nothing exists of it.
-const fn is_new_work(entry: &Entry) -> bool {
+/// How much `entry` may still grow.
+const fn growth(entry: &Entry) -> usize {
     match entry.state {
-        EntryState::Waiting { .. } => true,
-        EntryState::Intent { operation, .. } => matches!(operation, Operation::Create),
+        EntryState::Waiting { .. } => 2 * GROWTH,
+        EntryState::Releasing { .. } => 0,
+        _ => GROWTH,
+    }
+}
+
+/// Whether a client asks for something that the ledger need not record yet, because nothing exists of it: a new request, or a
+/// queued one that says more than `before`.
+fn is_new_work(entry: &Entry, before: Option<&Entry>) -> bool {
+    match (&entry.state, before) {
+        (EntryState::Waiting { .. }, Some(before)) => entry.record_bytes() > before.record_bytes(),
+        (EntryState::Waiting { .. }, None) => true,
+        (EntryState::Intent { operation, .. }, None) => matches!(operation, Operation::Create),
         _ => false,
     }
 }
@@ -289,36 +336,4 @@ pub(super) fn data(key: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use ipu_core::ExclusionTarget;
-
-    use super::*;
-
-    #[test]
-    fn an_exclusion_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
-        let exclusion = Exclusion::new(
-            "maintenance".parse().unwrap(),
-            "pod001:8090".parse().unwrap(),
-            ExclusionTarget::Machine("a1".parse().unwrap()),
-            "admin".parse().unwrap(),
-            "a cable",
-        );
-        let change = Change::Exclude(Arc::new(exclusion.clone()));
-        let content = Content::default().after(&[change]);
-        let texts = content.kept.iter();
-        let data: BTreeMap<String, String> = texts
-            .map(|(key, kept)| (key.to_string(), kept.text.to_string()))
-            .collect();
-        let read = Content::read(data.clone(), None).unwrap();
-        assert_eq!(read.exclusions().first(), Some(&exclusion));
-        assert_eq!(read.entries(), []);
-        assert!(read.after(&[Change::Lift(exclusion.id)]).kept.is_empty());
-
-        let moved = BTreeMap::from([(".xother".to_owned(), data[".xmaintenance"].clone())]);
-        let error = Content::read(moved, None).unwrap_err();
-        assert!(
-            matches!(&error, Unreadable::Damaged { key, .. } if key == ".xother"),
-            "{error:?}"
-        );
-    }
-}
+mod tests;

@@ -77,6 +77,13 @@ impl Words {
         }
     }
 
+    /// The writer of `word` and the number of the write, if it is another writer's.
+    pub(super) fn other<'w>(&self, word: &'w str) -> Option<(&'w str, u64)> {
+        let (writer, number) = word.rsplit_once('.')?;
+        let number = number.parse().ok()?;
+        (writer != self.writer).then_some((writer, number))
+    }
+
     pub(super) fn next(&self) -> String {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         format!("{}.{count}", self.writer)
@@ -98,6 +105,10 @@ mod tests {
         assert_eq!(At::parse(&at.revision()), Some(at.clone()));
         assert_eq!(at.number(), 17);
         assert_ne!(at.write, words.next());
+        assert_eq!(words.other(&at.write), None);
+        let (writer, number) = at.write.split_once('.').unwrap();
+        assert_eq!(Words::new().other(&at.write), Some((writer, 0)));
+        assert_eq!(number, "0");
         assert_ne!(Words::new().next(), Words::new().next());
         assert_eq!(At::parse(&Revision::new("of another store")), None);
     }

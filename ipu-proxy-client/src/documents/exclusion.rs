@@ -22,7 +22,7 @@ pub struct Exclude {
     /// One IPU of the machine, 0 to 3; without it the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipu: Option<u32>,
-    /// Why, for people: 1 to 1024 bytes.
+    /// Why, for people: 1 to 256 bytes.
     pub reason: String,
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_core::{Entry, EntryState, Illegal, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting};
+use ipu_core::{
+    Entry, EntryState, Illegal, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting,
+};
 use ipu_ledger::{Answer, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,

@@ -8,13 +8,10 @@ use crate::auth::Identity;
 use crate::partition::named;
 use crate::problem::Problem;
 
-/// The longest reason.
-const REASON_MAX: usize = 1024;
-
 /// The exclusion that a body makes.
 fn exclusion_of(body: Exclude, who: &Identity) -> Result<Exclusion, Problem> {
-    if body.reason.is_empty() || body.reason.len() > REASON_MAX {
-        let rule = format!("must say why, in at most {REASON_MAX} bytes");
+    if body.reason.is_empty() || body.reason.len() > Exclusion::MAX_REASON_LEN {
+        let rule = format!("must say why, in at most {} bytes", Exclusion::MAX_REASON_LEN);
         return Err(Problem::invalid(
             "reason",
             body.reason.len(),

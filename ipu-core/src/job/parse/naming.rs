@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use super::findings::Findings;
 use super::size::Many;
-use crate::ids::{JobKey, JobName, JobUid, NameError, Namespace};
+use crate::ids::{AccountName, AllocationId, JobKey, JobName, JobUid, NameError, Namespace};
 use crate::job::raw::{RawMetadata, RawSpec};
 
 /// The most characters of a derived name: it becomes a host name, which is a DNS-1123 label.
@@ -115,14 +115,55 @@ fn suggestion(name: &str) -> String {
     }
 }
 
-/// Who is charged: any printable token.
+/// The account that is charged. A job that was accepted before accounts were bounded keeps its own.
 pub(super) fn account(raw: &RawSpec, findings: &mut Findings) -> Option<String> {
-    let field = "spec.account";
-    token::<Namespace>(field, raw.account.as_deref(), "an account", findings).map(String::from)
+    let value = raw.account.as_deref()?;
+    let kept = Namespace::new(value).ok().map(String::from);
+    let account = AccountName::new(value).map(String::from);
+    bounded("spec.account", account, kept, "an account", findings)
+}
+
+/// The allocation that IPUs are drawn from. A job that was accepted before the ids were bounded keeps its own.
+pub(super) fn allocation(raw: &RawSpec, findings: &mut Findings) -> Option<AllocationId> {
+    let value = raw.allocation.as_deref()?;
+    let kept = AllocationId::new(value).ok();
+    let allocation = AllocationId::requested(value);
+    bounded(
+        "spec.allocation",
+        allocation,
+        kept,
+        "the id of an allocation",
+        findings,
+    )
+}
+
+/// A value within its bound, or the one that a job has kept from before there was a bound.
+fn bounded<T>(
+    field: &str,
+    value: Result<T, NameError>,
+    kept: Option<T>,
+    what: &str,
+    findings: &mut Findings,
+) -> Option<T> {
+    let error = match value {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let (shown, rule, fix) = (
+        format!("{:?}", error.value),
+        format!("must be {}", error.rule),
+        format!("give {what}"),
+    );
+    if kept.is_some() {
+        findings.forbid(field, Some(&shown), rule, fix);
+    } else {
+        findings.refuse(field, Some(&shown), rule, fix);
+    }
+    kept
 }
 
 /// A value of one of the name types.
-pub(super) fn token<T: FromStr<Err = NameError>>(
+fn token<T: FromStr<Err = NameError>>(
     field: &str,
     value: Option<&str>,
     what: &str,

@@ -35,6 +35,21 @@ impl Bench {
 }
 
 #[test]
+fn the_reason_of_an_exclusion_is_bounded() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let mut long = exclusion("fan", ExclusionTarget::Controller);
+    long.reason = "x".repeat(Exclusion::MAX_REASON_LEN + 1);
+    let refused = bench.exclude(&long).unwrap_err().to_string();
+    assert!(
+        refused.contains("its reason has 257 bytes and may have 256; shorten it"),
+        "{refused}"
+    );
+    assert_eq!(bench.state.exclusions().count(), 0);
+    long.reason.pop();
+    bench.exclude(&long).unwrap();
+}
+
+#[test]
 fn what_is_excluded_gets_nothing_new_and_the_controller_is_told_where_to_place() {
     let mut bench = Bench::new(&Topology::pod16());
     let what = machine(&bench, 0);

@@ -1,5 +1,7 @@
 //! The fields of the object, of its metadata and of what it asks for.
 
+use ipu_core::{AccountName, AllocationId};
+
 use super::Kind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
 use super::{Field, Presence, Wire, field, known};
 
@@ -153,7 +155,15 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "Larger is served earlier in the waiting line. 0 if absent.",
     )
     .from(i32::MIN),
-    field("account", Text, "Who is charged, for quotas. The namespace if absent."),
+    field(
+        "account",
+        Text,
+        "Who is charged, for quotas: at most 63 printable characters without blanks, quotation marks and backslashes. The \
+         namespace if absent.",
+    )
+    .wire(Wire::Token {
+        most: AccountName::MAX_LEN,
+    }),
     field(
         "preemptible",
         Flag,
@@ -167,8 +177,12 @@ pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "allocation",
         Text,
-        "The V-IPU allocation to draw IPUs from. The controller chooses if absent.",
-    ),
+        "The V-IPU allocation to draw IPUs from: at most 63 printable characters without blanks, quotation marks and \
+         backslashes. The controller chooses if absent.",
+    )
+    .wire(Wire::Token {
+        most: AllocationId::MAX_REQUESTED_LEN,
+    }),
 ];
 
 const LAUNCHER: &[Field] = &[

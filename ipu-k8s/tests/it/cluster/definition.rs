@@ -273,6 +273,14 @@ fn what_cannot_run_is_refused_by_the_api_server_with_field_value_rule_and_fix() 
             "spec.restartPolicy.exitCodes in body should match",
         ),
         (
+            json!({"ipusPerJobInstance": 4, "account": "team \"a\""}),
+            "spec.account in body should match",
+        ),
+        (
+            json!({"ipusPerJobInstance": 4, "allocation": "x".repeat(64)}),
+            "spec.allocation: Too long: may not be more than 63",
+        ),
+        (
             json!({"ipusPerJobInstance": 4, "interactive": {}}),
             "spec.interactive.ttl: Required value",
         ),
