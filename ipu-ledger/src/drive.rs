@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionState, Quotas, Step, lost,
+    Operation, PartitionState, Step, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -91,10 +91,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         Arc::clone(&rules)
     }
 
-    pub(crate) fn set_quotas(&self, quotas: Quotas) {
-        let mut rules = self.options.line.clone();
-        rules.quotas = quotas;
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    pub(crate) fn change_rules(&self, change: impl FnOnce(&mut LineRules)) {
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut rules));
     }
 
     pub(crate) fn polls(&self, patience: Duration) -> Polls {

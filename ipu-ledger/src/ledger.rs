@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, Owner,
-    PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats, Timestamp,
-    UsageRecord, Verdict, WhatIf, World,
+    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LineRules,
+    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats,
+    Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -56,7 +56,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
     /// Makes `quotas` those that count from now on, in place of those of the options. What is held already is kept.
     pub fn set_quotas(&self, quotas: Quotas) {
-        self.driver.set_quotas(quotas);
+        self.change_rules(|rules| rules.quotas = quotas);
+    }
+
+    /// Changes the rules of the queue that are in force. They count from the next request on; what is recorded stays.
+    pub fn change_rules(&self, change: impl FnOnce(&mut LineRules)) {
+        self.driver.change_rules(change);
     }
 
     /// The controllers.
@@ -371,7 +376,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
         Ok(match self.judge(id).await? {
             Some(Verdict::Stay(waiting)) => waiting.reason,
-            _ => Reason::new("NextInLine", "it goes with the next request"),
+            _ => Waiting::next_in_line(1).reason,
         })
     }
 

@@ -323,8 +323,14 @@ fn place(seen: &Seen, instance: u32, partition: &PartitionId) -> Result<Place, P
         .partitions
         .get(&instance)
         .filter(|document| document.id == *partition);
+    // Of a controller that is not on the proxy's list the host is not shown, and which nodes reach it is not known.
+    let is_listed = |document: &&PartitionDocument| {
+        let controller = document.controller.as_ref();
+        controller.is_some_and(|controller| controller.host.is_some())
+    };
     let document = document
         .filter(|document| !document.env.is_empty())
+        .filter(is_listed)
         .ok_or_else(|| {
             PortError::Unavailable(format!(
                 "the proxy does not say yet how partition {partition} is reached"

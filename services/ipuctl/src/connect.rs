@@ -84,6 +84,8 @@ impl Connection {
         let pool = ControllerPool::single(name.clone(), Arc::clone(&controller));
         let mut rules = LedgerOptions::default();
         rules.liveness = Some(Arc::new(Judge));
+        // The ledger is one user's own.
+        rules.line.namespaces.max_queued = rules.line.length_limit;
         if simulator.is_some() {
             // The simulated controller lives and dies with this process, and so do calls to it.
             rules.settle = Duration::ZERO;
@@ -158,7 +160,8 @@ pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
     let code = match &error {
         LedgerError::Illegal(Illegal::NotTheOwner { .. } | Illegal::Foreign { .. }) => Code::Denied,
         LedgerError::Illegal(Illegal::OtherSpec { .. }) => Code::Data,
-        LedgerError::Illegal(Illegal::LineFull { .. }) | LedgerError::DoesNotFit { .. } => Code::NoRoom,
+        LedgerError::Illegal(Illegal::LineFull { .. } | Illegal::NamespaceQueueFull { .. })
+        | LedgerError::DoesNotFit { .. } => Code::NoRoom,
         LedgerError::Illegal(Illegal::StaleAttempt { .. }) => Code::Bug,
         LedgerError::Store(_) => Code::Host,
         LedgerError::Refused { .. } => Code::Impossible,

@@ -248,11 +248,11 @@ impl App {
     /// What everybody in the line is told.
     pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, Waiting>, Problem> {
         let line = self.ledger.line().await?;
-        let told = line.into_iter().filter_map(|(id, verdict)| match verdict {
-            Verdict::Stay(waiting) => Some((id, waiting)),
-            _ => None,
+        let status = (1..).zip(line).map(|(position, (id, verdict))| match verdict {
+            Verdict::Stay(waiting) => (id, waiting),
+            _ => (id, Waiting::next_in_line(position)),
         });
-        Ok(told.collect())
+        Ok(status.collect())
     }
 
     /// All partitions, by id.
@@ -276,7 +276,6 @@ impl App {
             .into_iter()
             .filter(|document| document.state == HoldState::Waiting)
             .collect();
-        // Whoever could go at the next look is told no position, and goes first.
         waiting.sort_by_key(|document| document.waiting.as_ref().map_or(0, |waiting| waiting.position));
         Ok(waiting)
     }

@@ -40,6 +40,11 @@ impl Identity {
         &self.name
     }
 
+    /// The namespaces whose owners the client may act for. None for a client that may act for every owner.
+    pub(crate) fn namespaces(&self) -> Option<&BTreeSet<String>> {
+        self.namespaces.as_ref()
+    }
+
     /// Refuses to act for an owner of a namespace that is not his.
     pub(crate) fn may_act_for(&self, owner: &Owner) -> Result<(), Problem> {
         let namespace = owner.job.namespace.as_str();

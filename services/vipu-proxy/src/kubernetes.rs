@@ -41,16 +41,18 @@ impl Cluster {
         })
     }
 
-    /// The ledger, which is the log of what was used too.
-    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>), StoreError> {
+    /// The ledger, which is the log of what was used too, and the most bytes of it for the queued requests of one namespace.
+    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
         let mut options = ConfigMapOptions::of(&self.namespace);
         if let Some(name) = &self.choice.tracker {
             options.name.clone_from(name);
         }
+        let share = options.namespace_share();
         let store = Arc::new(ConfigMapStore::new(self.config.clone(), options)?);
         Ok((
             AnyStore::shared(Arc::clone(&store) as Arc<dyn LedgerStore>),
             store,
+            share,
         ))
     }
 
@@ -59,14 +61,14 @@ impl Cluster {
         let accounts: BTreeSet<ServiceAccount> = accounts
             .collect::<Result<_, _>>()
             .map_err(|error| chain(&error))?;
-        let callers = if accounts.is_empty() {
-            Callers::Anybody
+        let (callers, scope) = if accounts.is_empty() {
+            (Callers::Anybody, Scope::OwnNamespace)
         } else {
-            Callers::Accounts(accounts)
+            (Callers::Accounts(accounts), Scope::AllNamespaces)
         };
         let options = TokenReviewOptions::new(&self.choice.audience, callers);
         let reviewer = TokenReviewer::new(self.config.clone(), options).map_err(|error| chain(&error))?;
-        Ok(Arc::new(Reviewed(reviewer)))
+        Ok(Arc::new(Reviewed { reviewer, scope }))
     }
 
     /// Whether owners are alive: IPUJobs by the API server, everybody else by `others`.
@@ -119,16 +121,35 @@ fn apply(text: &ControllersText, app: &App) {
     }
 }
 
+/// Which owners a service account may act for.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// Those of every namespace: the account is listed.
+    AllNamespaces,
+    /// Those of the account's namespace: no account is listed.
+    OwnNamespace,
+}
+
 /// Tokens of service accounts.
-struct Reviewed(TokenReviewer);
+struct Reviewed {
+    reviewer: TokenReviewer,
+    scope: Scope,
+}
 
 #[async_trait]
 impl Authenticator for Reviewed {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
         use ipu_k8s::auth::AuthError as Refusal;
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
-        match self.0.review(token).await {
-            Ok(identity) => Ok(Identity::new(identity.user)),
+        match self.reviewer.review(token).await {
+            Ok(identity) => {
+                let who = Identity::new(identity.user);
+                Ok(match self.scope {
+                    Scope::AllNamespaces => who,
+                    // A user that is no service account has no namespace.
+                    Scope::OwnNamespace => who.within(identity.account.map(|account| account.namespace)),
+                })
+            }
             Err(Refusal::NotAllowed { user }) => Err(AuthError::Forbidden { name: user }),
             Err(Refusal::Unavailable { detail }) => Err(AuthError::Unavailable { detail }),
             Err(error) => Err(AuthError::Unknown {

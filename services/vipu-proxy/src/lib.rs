@@ -22,6 +22,7 @@ mod front;
 mod health;
 #[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
 mod kubernetes;
+mod limits;
 mod measured;
 mod metrics;
 mod params;
@@ -41,6 +42,6 @@ pub use app::{AnyController, ProxyLedger};
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
 pub use front::{Front, FrontBody};
 pub use proxy::{Proxy, StartError, in_process};
-pub use settings::{Auth, Config, QuotaSetting, Reading, Selection, SettingError, Settings};
+pub use settings::{Auth, Config, PrioritySetting, QuotaSetting, Reading, Selection, SettingError, Settings};
 pub use store::AnyStore;
 pub use table::operations;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Entry, IpuCount, IpuofEnv, JobKey, LinePolicy, Owner, PartitionId, PartitionSpec,
-    Request, Timestamp, Waiting,
+    AccountName, AllocationId, ControllerName, Entry, EntryState, IpuCount, IpuofEnv, JobKey, LinePolicy,
+    Owner, PartitionId, PartitionSpec, Reason, Request, Timestamp, Waiting,
 };
 use ipu_ledger::Lease;
 use ipu_proxy_client::{
@@ -46,11 +46,12 @@ pub(crate) fn named<T: std::str::FromStr<Err = ipu_core::NameError>>(
     text: String,
 ) -> Result<T, Problem> {
     text.parse()
-        .map_err(|error: ipu_core::NameError| Problem::invalid(field, text, error.rule, "give another one"))
+        .map_err(|error: ipu_core::NameError| not_named(field, text, error.rule))
 }
 
-/// The longest account.
-const ACCOUNT_MAX: usize = 253;
+fn not_named(field: &str, text: String, rule: &str) -> Problem {
+    Problem::invalid(field, text, rule, "give another one")
+}
 
 /// The request that a body makes.
 pub(crate) fn request_of(
@@ -68,7 +69,9 @@ pub(crate) fn request_of(
     spec.reconfigurable = body.reconfigurable;
     spec.allocation = body
         .allocation
-        .map(|text| named("allocation", text))
+        .map(|text| {
+            AllocationId::requested(&*text).map_err(|error| not_named("allocation", text, error.rule))
+        })
         .transpose()?;
     spec.check()
         .map_err(|error| Problem::invalid(error.field(), error.value(), error.to_string(), error.fix()))?;
@@ -77,7 +80,10 @@ pub(crate) fn request_of(
     request.attempt = body.attempt;
     request.priority = body.priority;
     request.max_runtime = body.max_runtime_seconds.map(Duration::from_secs);
-    request.account = body.account.map(account_of).transpose()?;
+    request.account = body
+        .account
+        .map(|text| named("account", text).map(|account: AccountName| account.into()))
+        .transpose()?;
     request.preemptible = body.preemptible;
     request.pin.controller = body
         .controller
@@ -88,20 +94,6 @@ pub(crate) fn request_of(
         request.holder = Lease::of(lease_of("leaseSeconds", seconds)?, now).to_string();
     }
     Ok(request)
-}
-
-fn account_of(text: String) -> Result<String, Problem> {
-    let plain = text.chars().all(|c| !c.is_control());
-    if text.is_empty() || text.len() > ACCOUNT_MAX || !plain {
-        let rule = format!("must be 1 to {ACCOUNT_MAX} bytes without control characters");
-        return Err(Problem::invalid(
-            "account",
-            text,
-            rule,
-            "leave it out, or name one",
-        ));
-    }
-    Ok(text)
 }
 
 /// A count of IPUs, or the rule that it breaks.
@@ -141,7 +133,7 @@ pub(crate) fn controller(name: &ControllerName, endpoint: Option<&ControllerEndp
     document
 }
 
-/// `entry` as the API shows it, with what it waits for if somebody has asked the line.
+/// `entry` as the API shows it, with its queue status if the caller asked the ledger for that.
 pub(crate) fn document(entry: &Entry, waiting: Option<Waiting>, ledger: &ProxyLedger) -> PartitionDocument {
     let endpoint = entry
         .controller
@@ -155,15 +147,45 @@ pub(crate) fn document(entry: &Entry, waiting: Option<Waiting>, ledger: &ProxyLe
         .map(|name| controller(name, endpoint.as_ref()));
     document.lease_until = entry.holder.parse().ok().map(|lease: Lease| lease.until());
     document.ipus = ledger.known_places(entry);
-    document.reason = match &waiting {
-        Some(waiting) => Some(waiting.reason.clone()),
-        None => ledger.reason(entry),
+    document.reason = match (&waiting, &entry.state) {
+        (Some(waiting), _) => Some(waiting.reason.clone()),
+        (None, EntryState::Waiting { .. }) => Some(queued()),
+        (None, _) => ledger.reason(entry),
     };
     document.waiting = waiting.as_ref().map(WaitingDocument::from);
-    if let (HoldState::Active, Some(endpoint)) = (document.state, endpoint) {
-        document.env = environment(entry, &endpoint);
+    if document.state == HoldState::Active {
+        let recorded = || entry.controller.as_ref().and_then(endpoint_of);
+        match endpoint.or_else(recorded) {
+            Some(endpoint) => document.env = environment(entry, &endpoint),
+            None => {
+                document.state = HoldState::Intent;
+                document.reason = Some(unreachable_by_name(entry.controller.as_ref()));
+            }
+        }
     }
     document
+}
+
+/// Where the controller `name` is, from the `host:port` that the ledger recorded, for one that is not on this proxy's list.
+fn endpoint_of(name: &ControllerName) -> Option<ControllerEndpoint> {
+    let endpoint: ControllerEndpoint = name.as_str().parse().ok()?;
+    (endpoint.name() == name).then_some(endpoint)
+}
+
+/// The reason of a queued request whose queue status is not known, as in an event.
+fn queued() -> Reason {
+    Reason::new(
+        "Queued",
+        "it is in the queue; GET /v1/waiting returns its position and why it waits",
+    )
+}
+
+/// The reason of an active partition that no variables lead to.
+fn unreachable_by_name(controller: Option<&ControllerName>) -> Reason {
+    let name = controller.map_or("", ControllerName::as_str);
+    let message =
+        format!("controller {name:?} is not on the list of this proxy, and its name is no host:port");
+    Reason::new("UnknownController", message)
 }
 
 /// What leads a Poplar program to the partition. Which GCD is whose is up to who starts the workers, if there are several.

@@ -79,6 +79,11 @@ impl Problem {
         self
     }
 
+    fn with_rule(mut self, rule: impl Into<String>) -> Self {
+        self.0.document.rule = Some(rule.into());
+        self
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.0.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -140,6 +145,33 @@ impl From<Illegal> for Problem {
             Illegal::LineFull { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
                     .with_retry_after(AGAIN_LATER)
+            }
+            Illegal::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
+                .with_retry_after(AGAIN_LATER)
+                .with_fix(
+                    "wait until some of them have started, or delete some; an administrator can raise max-queued-per-namespace",
+                ),
+            Illegal::PriorityTooHigh { asked, highest, namespace } => {
+                Self::new(StatusCode::FORBIDDEN, "PriorityTooHigh", illegal.to_string())
+                    .with_value("priority", asked)
+                    .with_rule(format!("at most {highest} for owners of namespace {namespace}"))
+                    .with_fix(format!(
+                        "use {highest} or less; an administrator can raise it in priorities"
+                    ))
+            }
+            Illegal::AccountNotAllowed { account, namespace } => {
+                Self::new(StatusCode::FORBIDDEN, "AccountNotAllowed", illegal.to_string())
+                    .with_value("account", account)
+                    .with_rule("only the namespaces of its quota may charge it")
+                    .with_fix(format!(
+                        "charge another account; an administrator can add {namespace} to the quota of the account"
+                    ))
+            }
+            Illegal::NotDerived { id, .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "NotDerived", illegal.to_string())
+                    .with_value("id", id)
+                    .with_rule("p-NAME-INSTANCE-DIGITS is for the job and the instance that it follows from")
+                    .with_fix("use an id of another form")
             }
             Illegal::OtherExclusion { .. } => conflict("OtherExclusion")
                 .with_fix("use another id; only its owner changes or lifts an exclusion"),

@@ -21,8 +21,9 @@ use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
 use crate::connector::{Connector, follow_secrets};
 use crate::front::{Front, Guard, Patience};
 use crate::kubernetes::{self, Cluster};
+use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::settings::{Config, Hardware, Reading, StoreChoice, quotas, read_settings};
+use crate::settings::{Config, Hardware, Reading, StoreChoice, read_settings};
 use crate::store::AnyStore;
 use crate::watch::watch_file;
 use crate::worker;
@@ -121,8 +122,9 @@ impl Proxy {
                 let cluster = cluster
                     .as_ref()
                     .ok_or_else(|| StartError::Kubernetes(String::new()))?;
-                let (store, usage) = cluster.store().map_err(StartError::Store)?;
+                let (store, usage, share) = cluster.store().map_err(StartError::Store)?;
                 options.usage = Some(usage);
+                options.line.namespaces.max_queued_bytes = Some(share);
                 store
             }
             StoreChoice::Memory => {
@@ -138,7 +140,11 @@ impl Proxy {
         let metrics = Arc::new(Metrics::default());
         let store = store.measured(&metrics);
         options.line.order = config.order;
-        options.line.quotas = config.quotas.clone();
+        config.limits.apply(&mut options.line);
+        if let Some(most) = config.max_queued {
+            options.line.namespaces.max_queued = most;
+            options.line.namespaces.max_queued_bytes = None;
+        }
         let mut files = Vec::new();
         let mut simulator = None;
         let endpoints = match &config.hardware {
@@ -183,7 +189,7 @@ impl Proxy {
             files.push((path.clone(), text, Follows::Tokens(tokens.clone())));
         }
         if let Some(path) = &config.file {
-            files.push((path.clone(), read(path)?, Follows::Quotas));
+            files.push((path.clone(), read(path)?, Follows::Limits));
         }
         let guard = guard(&config, tokens, cluster.as_ref())?;
         let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
@@ -319,7 +325,7 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
 enum Follows {
     Controllers,
     Tokens(Tokens),
-    Quotas,
+    Limits,
 }
 
 impl Follows {
@@ -327,9 +333,9 @@ impl Follows {
         match self {
             Self::Controllers => app.replace_controllers(text),
             Self::Tokens(tokens) => tokens.load(text),
-            Self::Quotas => {
-                let quotas = quotas(&read_settings(text)?.quotas).map_err(|error| error.to_string())?;
-                app.ledger.set_quotas(quotas);
+            Self::Limits => {
+                let limits = Limits::of(&read_settings(text)?).map_err(|error| error.to_string())?;
+                app.ledger.change_rules(|rules| limits.apply(rules));
                 Ok(())
             }
         }

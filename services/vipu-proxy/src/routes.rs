@@ -310,8 +310,10 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
     } else {
         LinePolicy::Wait
     };
-    let request = request_of(json_of(&asked.body)?, id_of(id)?, line, crate::app::now())?;
+    let mut request = request_of(json_of(&asked.body)?, id_of(id)?, line, crate::app::now())?;
     asked.who.may_act_for(&request.owner)?;
+    let namespaces = asked.who.namespaces().into_iter().flatten();
+    request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
     shown(&asked.app.ensure(request, params.wait).await?)
 }
 

@@ -4,10 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{Quota, QuotaSubject, Quotas, SelectionOrder, Topology};
+use ipu_core::{SelectionOrder, Topology};
 use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
+
+use crate::limits::Limits;
 
 /// The documented port (`vipuProxy.proxyPort`).
 const PORT: u16 = 8080;
@@ -65,7 +67,8 @@ pub struct Settings {
     /// Whom tokens of service accounts are for, with --store kubernetes [default: vipu-proxy].
     #[arg(long, env = "VIPU_PROXY_AUDIENCE", value_name = "NAME")]
     pub audience: Option<String>,
-    /// Which service accounts may change something: system:serviceaccount:NAMESPACE:NAME[,...] [default: all].
+    /// Which service accounts may change something, for owners of every namespace: system:serviceaccount:NAMESPACE:NAME[,...]
+    /// [default: every one, for owners of its own namespace].
     #[arg(long, env = "VIPU_PROXY_ACCOUNTS", value_name = "LIST")]
     pub accounts: Option<String>,
     /// In which order controllers are tried that have room: serial (the order of the list), tightest or most-free [default: serial].
@@ -120,9 +123,16 @@ pub struct Settings {
     /// How long the simulated controller takes to create, reset and remove [default: 200].
     #[arg(long, env = "VIPU_PROXY_SIM_DELAY_MS", value_name = "MILLISECONDS")]
     pub sim_delay_ms: Option<u64>,
+    /// Most requests that one namespace may have in the queue [default: 1000, and with --store kubernetes as many as fit into a
+    /// tenth of the ledger].
+    #[arg(long, env = "VIPU_PROXY_MAX_QUEUED_PER_NAMESPACE", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_queued_per_namespace: Option<u32>,
     /// In the file only: the most that a namespace or an account may hold. A change is applied within seconds.
     #[arg(skip)]
     pub quotas: Vec<QuotaSetting>,
+    /// In the file only: the highest priority of a namespace. A change is applied within seconds.
+    #[arg(skip)]
+    pub priorities: Vec<PrioritySetting>,
 }
 
 /// In which order controllers that have room are tried.
@@ -169,12 +179,27 @@ pub struct QuotaSetting {
     /// Or an account.
     #[serde(default)]
     pub account: Option<String>,
+    /// The namespaces that may charge the account, `*` for all of them. Required for an account.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
     /// Most IPUs; none is no limit.
     #[serde(default)]
     pub max_ipus: Option<u32>,
     /// Most partitions; none is no limit.
     #[serde(default)]
     pub max_partitions: Option<u32>,
+}
+
+/// The highest priority of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PrioritySetting {
+    /// Of owners of this namespace; without it, of every namespace that has no entry of its own.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// The highest priority.
+    pub max_priority: i32,
 }
 
 /// Why settings cannot be used.
@@ -245,13 +270,15 @@ pub struct Config {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) reading: Reading,
     pub(crate) max_requests: usize,
-    pub(crate) quotas: Quotas,
-    /// The file that the settings came from, to be looked at for other quotas.
+    /// The most requests of a namespace in the queue, if that is set.
+    pub(crate) max_queued: Option<usize>,
+    pub(crate) limits: Limits,
+    /// The file that the settings came from, to be looked at for other limits.
     pub(crate) file: Option<PathBuf>,
 }
 
 impl Config {
-    /// The same, of which the quotas follow this file of settings from then on.
+    /// The same, of which the limits follow this file of settings from then on.
     #[must_use]
     pub fn following(mut self, file: PathBuf) -> Self {
         self.file = Some(file);
@@ -303,10 +330,16 @@ impl Settings {
             sim_listen: self.sim_listen.or(others.sim_listen),
             sim_state: self.sim_state.or(others.sim_state),
             sim_delay_ms: self.sim_delay_ms.or(others.sim_delay_ms),
+            max_queued_per_namespace: self.max_queued_per_namespace.or(others.max_queued_per_namespace),
             quotas: if self.quotas.is_empty() {
                 others.quotas
             } else {
                 self.quotas
+            },
+            priorities: if self.priorities.is_empty() {
+                others.priorities
+            } else {
+                self.priorities
             },
         }
     }
@@ -360,7 +393,10 @@ impl Settings {
             asks,
             reading: self.reading.unwrap_or(Reading::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
-            quotas: quotas(&self.quotas)?,
+            max_queued: self
+                .max_queued_per_namespace
+                .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+            limits: Limits::of(&self)?,
             secrets: self.controllers_secrets,
             token_file: self.token_file,
             file: None,
@@ -491,33 +527,7 @@ pub(crate) fn read_settings(text: &str) -> Result<Settings, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The quotas of a file of settings.
-pub(crate) fn quotas(settings: &[QuotaSetting]) -> Result<Quotas, SettingError> {
-    let mut quotas = Quotas::new();
-    for quota in settings {
-        let subject = match (&quota.namespace, &quota.account) {
-            (Some(name), None) => QuotaSubject::Namespace(
-                name.parse()
-                    .map_err(|error: ipu_core::NameError| wrong("quotas", name, &error.to_string()))?,
-            ),
-            (None, Some(name)) => QuotaSubject::Account(name.clone()),
-            _ => return Err(wrong("quotas", "", "each names a namespace or an account")),
-        };
-        let limits = Quota {
-            max_ipus: quota.max_ipus,
-            max_partitions: quota.max_partitions,
-        };
-        if let Some(name) = quotas
-            .insert(subject.clone(), limits)
-            .map(|_| subject.to_string())
-        {
-            return Err(wrong("quotas", &name, "is there twice"));
-        }
-    }
-    Ok(quotas)
-}
-
-fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {
+pub(crate) fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {
     SettingError {
         name,
         value: value.to_owned(),

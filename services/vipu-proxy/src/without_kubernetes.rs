@@ -17,7 +17,7 @@ impl Cluster {
         Err("this build has no Kubernetes in it".to_owned())
     }
 
-    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>), StoreError> {
+    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
         match *self {}
     }
 

@@ -106,7 +106,7 @@ fn failure(error: ClientError) -> Failure {
             }
             (404, _) => Code::NotFound,
             (_, "DoesNotFit") if error.reason().is_some_and(crate::run::never_fits) => Code::Impossible,
-            (_, "DoesNotFit" | "LineFull") => Code::NoRoom,
+            (_, "DoesNotFit" | "LineFull" | "NamespaceQueueFull") => Code::NoRoom,
             (_, "ControllerRefused") => Code::Impossible,
             (_, "PartitionFailed") => Code::Unavailable,
             (400..=499, _) => Code::Data,

@@ -88,6 +88,10 @@ async fn the_first_command_of_the_guide_gives_the_guide_s_answers() {
 
 #[tokio::test]
 async fn settings_that_do_not_fit_together_are_refused_by_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let accounts = scratch.path().join("accounts.yaml");
+    // Which namespaces may charge it is not said.
+    std::fs::write(&accounts, "quotas: [{account: course-7, max-ipus: 8}]\n").unwrap();
     for (arguments, named) in [
         (&["--sim", "pod65"][..], "sim"),
         (&["--sim", "pod64", "--store", "somewhere"][..], "store"),
@@ -96,6 +100,10 @@ async fn settings_that_do_not_fit_together_are_refused_by_name() {
         (&["--sim", "pod64", "--listen", "0.0.0.0:8080"][..], "listen"),
         (&["--sim", "pod64", "--tls-cert", "cert.pem"][..], "tls-cert"),
         (&["--config", "nowhere.yaml"][..], "config"),
+        (
+            &["--sim", "pod64", "--config", accounts.to_str().unwrap()][..],
+            "quotas",
+        ),
     ] {
         let output = command(arguments).output().await.unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -125,3 +125,21 @@ async fn a_stream_begins_anew_where_the_changes_are_not_kept_any_more_or_never_w
         assert_eq!(again.next().await.0, "change", "{place}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_request_has_a_reason_in_every_event() {
+    let bench = Bench::new();
+    bench.put("all", "all", 32).await;
+    let mut events = Events::open(&bench, None).await;
+    events.next().await;
+    bench.put("waits", "waits", 4).await;
+    let (kind, data, _) = events.next().await;
+    assert_eq!((kind.as_str(), &data["to"]), ("change", &json!("waiting")));
+    assert_eq!(data["partition"]["reason"]["code"], "Queued", "{data}");
+    bench.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
+    let (_, snapshot, _) = Events::open(&bench, None).await.next().await;
+    assert_eq!(
+        snapshot["partitions"][0]["reason"]["code"], "NextInLine",
+        "{snapshot}"
+    );
+}

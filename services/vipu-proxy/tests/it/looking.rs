@@ -93,3 +93,48 @@ async fn a_proxy_without_a_ledger_is_alive_and_not_ready() {
         assert_eq!(bench.get(path).await, json!({"status": "ok"}));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_request_that_fits_now_says_that_it_is_next() {
+    let bench = Bench::new();
+    bench.put("all", "all", 32).await;
+    let (_, waits) = bench.put("waits", "waits", 4).await;
+    assert_eq!(waits["state"], "waiting", "{waits}");
+    bench.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
+    // Nothing goes on by itself here, so that the request stays queued.
+    let alone = bench.get("/v1/partitions/waits").await;
+    let list = bench.get("/v1/partitions").await["partitions"][0].clone();
+    let queue = bench.get("/v1/waiting").await["waiting"][0].clone();
+    for shown in [alone, list, queue] {
+        assert_eq!(
+            (
+                &shown["state"],
+                &shown["reason"]["code"],
+                &shown["waiting"]["position"]
+            ),
+            (&json!("waiting"), &json!("NextInLine"), &json!(1)),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_active_partition_has_its_variables_at_a_proxy_whose_list_is_another_one() {
+    let bench = Bench::new();
+    let (_, made) = bench.put("training", "mnist", 4).await;
+    let other = bench.beside("elsewhere:8090");
+    let shown = other.get("/v1/partitions/training").await;
+    assert_eq!(shown["state"], "active", "{shown}");
+    let expected = json!({
+        "IPUOF_VIPU_API_HOST": "pod", "IPUOF_VIPU_API_PORT": "8090",
+        "IPUOF_VIPU_API_PARTITION_ID": "training", "IPUOF_VIPU_API_GCD_ID": "0",
+    });
+    for (variable, value) in expected.as_object().unwrap() {
+        assert_eq!(&shown["env"][variable], value, "{shown}");
+    }
+    assert_eq!(shown["env"], made["env"]);
+    // That it is not on the list is shown.
+    assert_eq!(shown["controller"]["host"], json!(null), "{shown}");
+    let (status, again) = other.put("training", "mnist", 4).await;
+    assert_eq!((status, &again["env"]), (StatusCode::OK, &made["env"]), "{again}");
+}

@@ -10,6 +10,7 @@ mod failing;
 mod guarded;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
+mod limits;
 mod looking;
 mod metrics;
 mod openapi;

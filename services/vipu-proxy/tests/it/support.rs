@@ -17,6 +17,7 @@ use vipu_proxy::{AnyController, AnyStore, Authenticator, Front};
 pub(crate) struct Bench {
     pub(crate) front: Front,
     pub(crate) controller: FakeController,
+    store: AnyStore,
 }
 
 impl Bench {
@@ -37,6 +38,30 @@ impl Bench {
 
     pub(crate) fn guarded_by(authenticator: impl Authenticator + 'static) -> Self {
         Self::made("1x8", Some(Arc::new(authenticator)))
+    }
+
+    /// With other options of the ledger.
+    pub(crate) fn with(
+        authenticator: Option<Arc<dyn Authenticator>>,
+        change: impl FnOnce(&mut LedgerOptions),
+    ) -> Self {
+        Self::of("1x8", authenticator, Vec::new(), change)
+    }
+
+    /// Another proxy on the same ledger, with the controller `name` alone on its list.
+    pub(crate) fn beside(&self, name: &str) -> Self {
+        let controller = FakeController::new(&Topology::pod16(), 1);
+        let any: AnyController = Arc::new(controller.clone());
+        let pool = ControllerPool::single(ControllerName::new(name).unwrap(), Arc::new(any));
+        let mut options = LedgerOptions::default();
+        let began = Instant::now();
+        options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
+        let ledger = Ledger::new(pool, self.store.clone(), options);
+        Self {
+            front: vipu_proxy::in_process(ledger, None),
+            controller,
+            store: self.store.clone(),
+        }
     }
 
     fn made(topology: &str, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
@@ -61,10 +86,12 @@ impl Bench {
         options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
         options.usage = Some(Arc::new(MemoryUsageLog::new()));
         change(&mut options);
-        let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
+        let store = AnyStore::new(MemoryStore::default());
+        let ledger = Ledger::new(pool, store.clone(), options);
         Self {
             front: vipu_proxy::in_process(ledger, authenticator),
             controller,
+            store,
         }
     }
 

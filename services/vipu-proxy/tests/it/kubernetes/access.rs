@@ -61,3 +61,35 @@ async fn only_tokens_for_the_proxy_of_accounts_that_may_call_change_something() 
     assert_eq!(delete(&elsewhere).await, 401);
     assert_eq!(delete(good).await, 200);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_no_list_names_acts_for_owners_of_its_own_namespace_only() {
+    let name = "an_account_that_no_list_names_acts_for_owners_of_its_own_namespace_only";
+    let Some(cluster) = shared(name) else { return };
+    let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
+    let installation = Installation::new(cluster, "own-namespace", &[&simulator]);
+    let proxy = installation.proxy(&["--accounts", ""]).await;
+    let token = Some(&*installation.token);
+    let mut body = wanted("mine", 2);
+    let put = async |body: &Value| {
+        let path = "/v1/partitions/mine?wait=60s";
+        let (status, document) = settled(&proxy.url, Method::PUT, path, token, Some(body)).await;
+        (status.as_u16(), document)
+    };
+    let (status, problem) = put(&body).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (403, &"OutOfScope".into()),
+        "{problem}"
+    );
+    body["owner"]["namespace"] = installation.namespace.clone().into();
+    let (status, made) = put(&body).await;
+    assert_eq!((status, &made["state"]), (200, &"active".into()), "{made}");
+    // Nor may it do what concerns owners of every namespace.
+    let (status, problem) = settled(&proxy.url, Method::POST, "/v1/repair", token, None).await;
+    assert_eq!(
+        (status.as_u16(), &problem["code"]),
+        (403, &"OutOfScope".into()),
+        "{problem}"
+    );
+}

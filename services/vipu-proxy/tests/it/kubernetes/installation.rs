@@ -136,6 +136,11 @@ impl<'a> Installation<'a> {
         let log = format!("logs/{}-{number}.log", self.namespace);
         let log = fs::File::create(self.cluster.directory().join(log)).unwrap();
         let account = format!("system:serviceaccount:{}:{CALLER}", self.namespace);
+        let accounts = if more.contains(&"--accounts") {
+            Vec::new()
+        } else {
+            vec!["--accounts", &account]
+        };
         let mut child = Command::new(env!("CARGO_BIN_EXE_vipu-proxy"))
             .args([
                 "--store",
@@ -143,7 +148,8 @@ impl<'a> Installation<'a> {
                 "--controllers-configmap",
                 &self.controllers(),
             ])
-            .args(["--listen", "127.0.0.1:0", "--accounts", &account])
+            .args(["--listen", "127.0.0.1:0"])
+            .args(accounts)
             .args(["--repair-interval", "1", "-v", "3"])
             .args(more)
             .env("KUBECONFIG", &self.kubeconfig)

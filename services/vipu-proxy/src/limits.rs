@@ -1,0 +1,174 @@
+//! Limits of namespaces and accounts, from the file of settings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipu_core::{LineRules, Namespace, Quota, QuotaSubject, Quotas};
+
+use crate::settings::{QuotaSetting, SettingError, Settings, wrong};
+
+/// Stands for every namespace that may charge an account.
+const EVERY: &str = "*";
+
+/// What namespaces and accounts may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    quotas: Quotas,
+    max_priority: i32,
+    max_priorities: BTreeMap<Namespace, i32>,
+    accounts: BTreeMap<String, BTreeSet<Namespace>>,
+}
+
+impl Limits {
+    /// The limits of these settings.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] for the first that cannot be used.
+    pub(crate) fn of(settings: &Settings) -> Result<Self, SettingError> {
+        let mut limits = Self {
+            quotas: Quotas::new(),
+            max_priority: i32::MAX,
+            max_priorities: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+        };
+        for quota in &settings.quotas {
+            limits.add_quota(quota)?;
+        }
+        let mut default = None;
+        for priority in &settings.priorities {
+            let twice = match &priority.namespace {
+                Some(name) => {
+                    let name = namespace("priorities", name)?;
+                    limits.max_priorities.insert(name, priority.max_priority)
+                }
+                None => default.replace(priority.max_priority),
+            };
+            if twice.is_some() {
+                let name = priority.namespace.as_deref().unwrap_or_default();
+                return Err(wrong("priorities", name, "is there twice"));
+            }
+        }
+        limits.max_priority = default.unwrap_or(i32::MAX);
+        Ok(limits)
+    }
+
+    fn add_quota(&mut self, quota: &QuotaSetting) -> Result<(), SettingError> {
+        let subject = match (&quota.namespace, &quota.account) {
+            (Some(name), None) if quota.namespaces.is_empty() => {
+                QuotaSubject::Namespace(namespace("quotas", name)?)
+            }
+            (Some(name), None) => {
+                return Err(wrong(
+                    "quotas",
+                    name,
+                    "namespaces is for an account; leave it out",
+                ));
+            }
+            (None, Some(name)) => {
+                self.add_account(name, &quota.namespaces)?;
+                QuotaSubject::Account(name.clone())
+            }
+            _ => return Err(wrong("quotas", "", "each names a namespace or an account")),
+        };
+        let limits = Quota {
+            max_ipus: quota.max_ipus,
+            max_partitions: quota.max_partitions,
+        };
+        match self.quotas.insert(subject.clone(), limits) {
+            Some(_) => Err(wrong("quotas", &subject.to_string(), "is there twice")),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets owners of `namespaces` alone charge the account.
+    fn add_account(&mut self, account: &str, namespaces: &[String]) -> Result<(), SettingError> {
+        if namespaces.is_empty() {
+            return Err(wrong(
+                "quotas",
+                account,
+                "an account names the namespaces that may charge it; add `namespaces: [NAME, ...]`, or `namespaces: [\"*\"]` for all",
+            ));
+        }
+        if namespaces.iter().any(|name| name == EVERY) {
+            return Ok(());
+        }
+        let namespaces = namespaces.iter().map(|name| namespace("quotas", name));
+        self.accounts
+            .insert(account.to_owned(), namespaces.collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
+    /// Puts these limits in force.
+    pub(crate) fn apply(&self, rules: &mut LineRules) {
+        rules.quotas.clone_from(&self.quotas);
+        rules.namespaces.max_priority = self.max_priority;
+        rules.namespaces.max_priorities.clone_from(&self.max_priorities);
+        rules.namespaces.accounts.clone_from(&self.accounts);
+    }
+}
+
+fn namespace(setting: &'static str, name: &str) -> Result<Namespace, SettingError> {
+    name.parse()
+        .map_err(|error: ipu_core::NameError| wrong(setting, name, &error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::read_settings;
+
+    fn limits(text: &str) -> Result<Limits, String> {
+        Limits::of(&read_settings(text)?).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn limits_say_who_may_ask_for_how_much() {
+        let text = "quotas:\n- {account: course-7, max-ipus: 8, namespaces: [a, b]}\n- {account: all, namespaces: ['*']}\n\
+                    - {namespace: a, max-partitions: 2}\npriorities:\n- {namespace: b, max-priority: 0}\n- {max-priority: 10}\n";
+        let mut rules = LineRules::default();
+        rules.namespaces.max_queued = 7;
+        limits(text).unwrap().apply(&mut rules);
+        assert_eq!(rules.quotas.len(), 3);
+        let namespaces = &rules.namespaces;
+        assert_eq!((namespaces.max_queued, namespaces.max_priority), (7, 10));
+        let (a, b): (Namespace, Namespace) = ("a".parse().unwrap(), "b".parse().unwrap());
+        assert_eq!(namespaces.max_priorities, BTreeMap::from([(b.clone(), 0)]));
+        let accounts = BTreeMap::from([("course-7".to_owned(), BTreeSet::from([a, b]))]);
+        assert_eq!(namespaces.accounts, accounts);
+        // Limits that are taken out of the file do not count any more.
+        limits("").unwrap().apply(&mut rules);
+        assert_eq!(rules.namespaces.max_priority, i32::MAX);
+        assert!(rules.quotas.is_empty() && rules.namespaces.accounts.is_empty());
+    }
+
+    #[test]
+    fn limits_that_cannot_be_meant_are_refused_with_the_fix() {
+        for (text, says) in [
+            (
+                "quotas: [{account: course-7, max-ipus: 8}]",
+                "quotas = \"course-7\": an account names the namespaces that may charge it; add `namespaces: [NAME, ...]`",
+            ),
+            (
+                "quotas: [{namespace: a, namespaces: [b]}]",
+                "quotas = \"a\": namespaces is for an account; leave it out",
+            ),
+            ("quotas: [{max-ipus: 8}]", "each names a namespace or an account"),
+            (
+                "quotas: [{namespace: a}, {namespace: a}]",
+                "quotas = \"namespace a\": is there twice",
+            ),
+            (
+                "priorities: [{namespace: a, max-priority: 1}, {namespace: a, max-priority: 2}]",
+                "priorities = \"a\": is there twice",
+            ),
+            (
+                "priorities: [{max-priority: 1}, {max-priority: 2}]",
+                "priorities = \"\": is there twice",
+            ),
+            ("priorities: [{namespace: a}]", "max-priority"),
+        ] {
+            let error = limits(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

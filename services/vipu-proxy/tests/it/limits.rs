@@ -1,0 +1,212 @@
+//! What one namespace and its clients may ask for.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ipu_core::JobKey;
+use serde_json::{Value, json};
+use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
+
+use crate::binary::{http, start};
+use crate::support::Bench;
+
+/// The token is the name of the client, which may act for owners of the namespaces before the colon, apart by commas.
+struct ByToken;
+
+#[async_trait]
+impl Authenticator for ByToken {
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
+        let token = credentials.bearer.ok_or(AuthError::Missing)?;
+        let (namespaces, _) = token.split_once(':').ok_or(AuthError::Missing)?;
+        Ok(Identity::new(token).within(namespaces.split(',').map(str::to_owned)))
+    }
+}
+
+fn body(namespace: &str, name: &str, size: u32) -> Value {
+    json!({"owner": {"kind": "Job", "namespace": namespace, "name": name, "uid": "1"}, "size": size})
+}
+
+impl Bench {
+    async fn ask(&self, id: &str, body: &Value) -> (u16, Value) {
+        let path = format!("/v1/partitions/{id}");
+        let (status, answer) = self.call("PUT", &path, &body.to_string()).await;
+        (status.as_u16(), answer)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_queues_too_many_requests_is_refused_and_others_are_served() {
+    let bench = Bench::with(None, |options| options.line.namespaces.max_queued = 2);
+    bench.put("all", "all", 32).await;
+    for id in ["a0", "a1"] {
+        assert_eq!(bench.ask(id, &body("a", id, 4)).await.0, 202);
+    }
+    let (status, problem) = bench.ask("a2", &body("a", "a2", 4)).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("NamespaceQueueFull")));
+    assert_eq!(
+        problem["detail"],
+        "namespace a has 2 queued requests of at most 2"
+    );
+    assert!(
+        problem["fix"]
+            .as_str()
+            .unwrap()
+            .contains("max-queued-per-namespace")
+    );
+    assert_eq!(bench.ask("b0", &body("b", "b0", 4)).await.0, 202);
+    // To ask again is no new request, and a request that leaves the queue makes room.
+    assert_eq!(bench.ask("a1", &body("a", "a1", 4)).await.0, 202);
+    bench.call("DELETE", "/v1/partitions/a1", "").await;
+    assert_eq!(bench.ask("a2", &body("a", "a2", 4)).await.0, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_namespaces_of_a_token_count_together() {
+    let bench = Bench::with(Some(Arc::new(ByToken)), |options| {
+        options.line.namespaces.max_queued = 2;
+    });
+    let ask = async |token: &str, namespace: &str, id: &str, size: u32| {
+        let path = format!("/v1/partitions/{id}");
+        let body = body(namespace, id, size).to_string();
+        let (status, answer) = bench.call_as(token, "PUT", &path, &body).await;
+        (status.as_u16(), answer)
+    };
+    ask("x:holder", "x", "all", 32).await;
+    for (namespace, id) in [("a", "a0"), ("b", "b0")] {
+        assert_eq!(ask("a,b:team", namespace, id, 4).await.0, 202);
+    }
+    let (status, problem) = ask("a,b:team", "b", "b1", 4).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("NamespaceQueueFull")));
+    assert_eq!(
+        problem["detail"],
+        "namespaces b, a together have 2 queued requests of at most 2"
+    );
+    assert_eq!(ask("b:other", "b", "b1", 4).await.0, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_and_fix() {
+    let bench = Bench::with(None, |options| {
+        let namespaces = &mut options.line.namespaces;
+        namespaces.max_priorities.insert("b".parse().unwrap(), 0);
+    });
+    let with = |namespace: &str, priority: i32| {
+        let mut body = body(namespace, "job", 4);
+        body["priority"] = priority.into();
+        body
+    };
+    let (status, problem) = bench.ask("b0", &with("b", i32::MAX)).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("PriorityTooHigh")));
+    assert_eq!(
+        (
+            &problem["field"],
+            &problem["value"],
+            &problem["rule"],
+            &problem["fix"]
+        ),
+        (
+            &json!("priority"),
+            &json!("2147483647"),
+            &json!("at most 0 for owners of namespace b"),
+            &json!("use 0 or less; an administrator can raise it in priorities")
+        )
+    );
+    assert_eq!(bench.ask("a0", &with("a", i32::MAX)).await.0, 202);
+    assert_eq!(bench.ask("b0", &with("b", 0)).await.0, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_of_another_namespace_cannot_be_charged() {
+    let bench = Bench::with(None, |options| {
+        let accounts = &mut options.line.namespaces.accounts;
+        accounts.insert("course-7".into(), ["a".parse().unwrap()].into());
+    });
+    let charging = |namespace: &str, account: &str| {
+        let mut body = body(namespace, "job", 4);
+        body["account"] = account.into();
+        body
+    };
+    let (status, problem) = bench.ask("b0", &charging("b", "course-7")).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("AccountNotAllowed")));
+    assert_eq!(
+        (&problem["field"], &problem["value"]),
+        (&json!("account"), &json!("course-7"))
+    );
+    assert_eq!(bench.ask("a0", &charging("a", "course-7")).await.0, 202);
+    assert_eq!(bench.ask("b0", &charging("b", "anything-else")).await.0, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn account_and_allocation_are_short_and_need_no_escape() {
+    let bench = Bench::new();
+    for (field, value) in [
+        ("account", "x".repeat(64)),
+        ("account", "\"".into()),
+        ("account", "a b".into()),
+        ("allocation", "x".repeat(64)),
+        ("allocation", "\\".into()),
+    ] {
+        let mut body = body("a", "job", 4);
+        body[field] = value.into();
+        let (status, problem) = bench.ask("p", &body).await;
+        assert_eq!(
+            (status, &problem["code"], &problem["field"]),
+            (422, &json!("InvalidValue"), &json!(field)),
+            "{problem}"
+        );
+    }
+    let mut body = body("a", "job", 4);
+    body["account"] = "x".repeat(63).into();
+    assert_eq!(bench.ask("p", &body).await.0, 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_that_follows_from_a_job_cannot_be_taken_before_it() {
+    let bench = Bench::new();
+    let id = JobKey::new("a", "training", "1").unwrap().partition_id(0);
+    let (status, problem) = bench.ask(id.as_str(), &body("b", "training", 4)).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (422, &json!("NotDerived")),
+        "{problem}"
+    );
+    assert_eq!(bench.ask(id.as_str(), &body("a", "training", 4)).await.0, 202);
+}
+
+#[tokio::test]
+async fn limits_come_from_flag_and_file_and_follow_the_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let config = scratch.path().join("proxy.yaml");
+    let settings = "sim: pod16\nsim-listen: 127.0.0.1:0\nlisten: 127.0.0.1:0\n";
+    let limits =
+        "priorities: [{max-priority: 0}]\nquotas: [{account: course-7, max-ipus: 8, namespaces: [a]}]\n";
+    std::fs::write(&config, format!("{settings}{limits}")).unwrap();
+    let config = config.to_str().unwrap();
+    let running = start(&["--config", config, "--max-queued-per-namespace", "1", "-v=1"]).await;
+    let http = http();
+    let put = async |id: &str, body: Value| {
+        let url = format!("{}/v1/partitions/{id}?wait=5s", running.url);
+        let answer = http.put(url).json(&body).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    let mut urgent = body("b", "urgent", 16);
+    urgent["priority"] = 1.into();
+    assert_eq!(put("urgent", urgent.clone()).await["code"], "PriorityTooHigh");
+    let mut charging = body("b", "charging", 4);
+    charging["account"] = "course-7".into();
+    assert_eq!(put("charging", charging).await["code"], "AccountNotAllowed");
+
+    std::fs::write(config, settings).unwrap();
+    while put("urgent", urgent.clone()).await["code"] == "PriorityTooHigh" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(put("urgent", urgent).await["state"], "active");
+    // The flag stays.
+    let put = async |id: &str| {
+        let url = format!("{}/v1/partitions/{id}", running.url);
+        let answer = http.put(url).json(&body("a", id, 4)).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    assert_eq!(put("one").await["state"], "waiting");
+    assert_eq!(put("two").await["code"], "NamespaceQueueFull");
+}
