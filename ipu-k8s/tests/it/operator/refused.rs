@@ -345,3 +345,18 @@ fn a_job_that_ended_under_the_operator_before_is_not_run_again() {
         assert!(state.holds.is_empty() && state.pods.is_empty());
     }
 }
+
+#[test]
+fn no_worker_starts_while_the_nodes_that_reach_the_controller_are_not_known() {
+    let setting = Setting::new();
+    setting.world.state().is_unlisted = true;
+    setting.world.submit("a", serving(1));
+    let job = setting.until("a", |job| message(job).contains("Unavailable"));
+    assert!(
+        message(&job).contains("the proxy does not say yet how partition"),
+        "{job}"
+    );
+    assert!(setting.world.state().pods.is_empty());
+    setting.world.state().is_unlisted = false;
+    setting.until("a", |job| job["status"]["phase"] == "Running");
+}

@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) proxy_is_away: bool,
     /// Whether it refuses whatever it is asked.
     pub(crate) proxy_refuses: bool,
+    /// The list of the proxy does not name the controller.
+    pub(crate) is_unlisted: bool,
     /// How many objects were applied.
     pub(crate) applied: u64,
     /// How often a watch that is late breaks: one time that it is heard in so many; never if 0.
@@ -119,6 +121,7 @@ impl World {
             quota,
             proxy_is_away: false,
             proxy_refuses: false,
+            is_unlisted: false,
             applied: 0,
             gaps,
             operators,
@@ -517,7 +520,11 @@ impl State {
             "id": id, "state": hold.state,
             "owner": wanted.owner, "instance": wanted.instance, "attempt": wanted.attempt,
             "size": wanted.size, "gcds": 1, "replicas": 1, "reconfigurable": false,
-            "controller": {"name": "c:1", "host": "c", "port": 1, "nodeLabel": "ctrl=c"},
+            "controller": if self.is_unlisted {
+                json!({"name": "c:1", "host": null, "port": null, "nodeLabel": null})
+            } else {
+                json!({"name": "c:1", "host": "c", "port": 1, "nodeLabel": "ctrl=c"})
+            },
             "ipus": [], "since": hold.since, "heldSince": hold.granted, "priority": 0, "account": null,
             "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null, "reason": null, "waiting": null,
             "errors": if hold.state == "failed" { json!(["it broke"]) } else { json!([]) },
