@@ -291,7 +291,9 @@ fn write(path: &Path, state: &SimState) -> Result<File, StoreError> {
         path: path.to_owned(),
         source,
     })?;
-    let mut file = File::create(&temporary).map_err(|source| failed("create", &temporary, source))?;
+    // Left behind by a crash, or a symbolic link that would lead to another file.
+    fs::remove_file(&temporary).ok();
+    let mut file = File::create_new(&temporary).map_err(|source| failed("create", &temporary, source))?;
     file.write_all(&text)
         .map_err(|source| failed("write", &temporary, source))?;
     file.sync_all()

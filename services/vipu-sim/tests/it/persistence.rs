@@ -159,3 +159,15 @@ async fn a_file_of_another_pod_or_version_is_refused() {
         "{error:?}"
     );
 }
+
+#[tokio::test]
+async fn the_state_is_not_written_through_a_symbolic_link_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (state, victim) = (directory.path().join("pod.json"), directory.path().join("victim"));
+    std::fs::write(&victim, "as it was").unwrap();
+    std::os::unix::fs::symlink(&victim, directory.path().join("pod.json.new")).unwrap();
+    let (_child, mut client) = process(&state).await;
+    client.create_partition(create("p", 1)).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "as it was");
+    assert!(std::fs::read_to_string(&state).unwrap().contains("\"p\""));
+}
