@@ -1,6 +1,7 @@
 //! What the controllers list, not older than asked for: one listing at a time per controller, shared by all callers.
 
 mod asking;
+mod same;
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -22,6 +23,8 @@ use asking::{Look, Question, Slot};
 pub(crate) struct Views<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
+    /// The controllers that were last seen to be others under a second name, and which those are.
+    same: Mutex<BTreeMap<ControllerName, ControllerName>>,
 }
 
 /// How long somebody waits for the list of a controller.
@@ -38,6 +41,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         Self {
             pool,
             slots: Mutex::new(BTreeMap::new()),
+            same: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -46,9 +50,22 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     }
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
-    /// as silent.
+    /// as silent, and so does one that is another under a second name.
     pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
-        self.see(options, not_before, Waits::Shortly).await
+        let mut world = self.see(options, not_before, Waits::Shortly).await;
+        let found = same::close(&mut world.controllers, |name| self.pool.member(name)?.same_as);
+        let mut known = locked(&self.same);
+        if *known != found {
+            for (name, other) in found
+                .iter()
+                .filter(|(name, other)| known.get(*name) != Some(other))
+            {
+                tracing::warn!(%name, %other, "two names of one controller: the second gets nothing new");
+            }
+            *known = found;
+        }
+        drop(known);
+        world
     }
 
     /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.

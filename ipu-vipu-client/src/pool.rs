@@ -50,6 +50,8 @@ pub struct Member<C: ?Sized> {
     pub health: Health,
     /// Whether it may get new partitions.
     pub listing: Listing,
+    /// The controller that this is another name of, if that is known: see [`ControllerPool::set_same_as`].
+    pub same_as: Option<ControllerName>,
 }
 
 impl<C: ?Sized> Clone for Member<C> {
@@ -60,6 +62,7 @@ impl<C: ?Sized> Clone for Member<C> {
             controller: Arc::clone(&self.controller),
             health: self.health.clone(),
             listing: self.listing,
+            same_as: self.same_as.clone(),
         }
     }
 }
@@ -139,6 +142,7 @@ impl<C: ?Sized> ControllerPool<C> {
                     controller,
                     health: Health::default(),
                     listing: Listing::Listed,
+                    same_as: None,
                 });
             }
         }
@@ -192,6 +196,7 @@ impl<C: ?Sized> ControllerPool<C> {
                 },
                 health: known.map(|member| member.health.clone()).unwrap_or_default(),
                 listing: Listing::Listed,
+                same_as: known.and_then(|member| member.same_as.clone()),
             });
         }
         for member in members.drain(..) {
@@ -229,6 +234,7 @@ impl<C: ?Sized> ControllerPool<C> {
                 controller,
                 health: Health::default(),
                 listing: Listing::Draining,
+                same_as: None,
             });
         }
         Ok(())
@@ -240,6 +246,14 @@ impl<C: ?Sized> ControllerPool<C> {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.controller = controller;
             member.health = Health::default();
+        }
+    }
+
+    /// Records that the controller `name` is `other` under a second name, or that it is not: its IPUs are those of `other`, so
+    /// that it gets no new partitions. Nothing happens if there is no controller `name`.
+    pub fn set_same_as(&self, name: &ControllerName, other: Option<ControllerName>) {
+        if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
+            member.same_as = other;
         }
     }
 

@@ -15,6 +15,7 @@ mod processes;
 mod racing;
 mod recording;
 mod repairing;
+mod same;
 mod setup;
 mod silent;
 mod stores;

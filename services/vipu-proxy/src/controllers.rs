@@ -26,6 +26,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     let mut versions = versions(&members).await;
     let status = |member: Member<AnyController>| {
         let room = rooms.remove(&member.name);
+        let is_same = matches!(&room, Some(Err(reason)) if reason.code == "SameController");
         let (room, error) = match room {
             Some(Ok(room)) => (Some(room), None),
             Some(Err(reason)) => (None, Some(reason.message)),
@@ -37,7 +38,8 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
             .last_success
             .map(|at| Instant::now().duration_since(at));
         let mut status = ControllerStatus::new(controller(&member.name, member.endpoint.as_ref()));
-        status.available = room.is_some() || version.is_some();
+        // A second name answers and has nothing to give.
+        status.available = room.is_some() || (version.is_some() && !is_same);
         status.draining = member.listing == Listing::Draining;
         status.version = version;
         status.free = room.as_ref().map(|room| room.free);

@@ -11,6 +11,7 @@
 //! - `kubernetes` (default): the ledger in a ConfigMap, tokens of service accounts, a list of controllers that is watched, and
 //!   owners that are IPUJobs.
 
+mod addresses;
 mod app;
 mod auth;
 mod connector;

@@ -65,6 +65,7 @@ pub(crate) async fn keep_repaired(app: Arc<App>, interval: Duration) {
     loop {
         app.health.beat("repair", interval);
         crate::controllers::remember(&app).await;
+        crate::addresses::mark_same(&app).await;
         let pause = match app.ledger.repair(&*app.alive).await {
             Ok(report) => {
                 app.health.repaired();

@@ -111,3 +111,55 @@ async fn settings_that_do_not_fit_together_are_refused_by_name() {
         assert!(told.contains(&format!("{named} = ")), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_controller_that_is_listed_under_two_names_counts_once() {
+    let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16());
+    let simulator = simulator.start().await.unwrap();
+    let port = simulator.addr().port();
+    let list = format!("127.0.0.1:{port},localhost:{port}");
+    let running = start(&[
+        "--controllers",
+        &list,
+        "--store",
+        "memory",
+        "--listen",
+        "127.0.0.1:0",
+        "-v=1",
+    ])
+    .await;
+    let get = async |path: &str| {
+        let answer = http().get(format!("{}{path}", running.url)).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    while get("/readyz").await["status"] != "ok" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(get("/stats").await["total"], json!({"used": 0, "available": 16}));
+    let shown = get("/v1/controllers").await;
+    let (first, second) = (&shown["controllers"][0], &shown["controllers"][1]);
+    assert_eq!(
+        (&first["available"], &first["free"]),
+        (&json!(true), &json!(16)),
+        "{shown}"
+    );
+    assert_eq!(
+        (&second["available"], &second["free"]),
+        (&json!(false), &json!(null)),
+        "{shown}"
+    );
+    let expected = format!(
+        "controller localhost:{port} is 127.0.0.1:{port} under a second name: take one of them off the list of controllers"
+    );
+    assert_eq!(second["error"], expected);
+    let put = http().put(format!("{}/v1/partitions/all?wait=30s", running.url));
+    let made: Value = put
+        .json(&wanted("all", 16))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(made["controller"]["name"], format!("127.0.0.1:{port}"), "{made}");
+}
