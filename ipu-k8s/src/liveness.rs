@@ -76,6 +76,12 @@ impl IpuJobLiveness {
         })
     }
 
+    /// Whether this judges the owner: it is an IPUJob.
+    #[must_use]
+    pub fn judges(owner: &Owner) -> bool {
+        owner.kind == KIND
+    }
+
     /// Whether an IPUJob with this uid was there some seconds ago. Not knowing is no.
     async fn was_listed(&self, uid: &str) -> bool {
         let mut listed = self.listed.lock().await;
@@ -167,7 +173,7 @@ impl IpuJobLiveness {
 impl Liveness for IpuJobLiveness {
     async fn life_of(&self, entry: &Entry) -> Life {
         match &entry.owner {
-            Some(owner) if owner.kind == KIND => self.life(&owner.job).await,
+            Some(owner) if Self::judges(owner) => self.life(&owner.job).await,
             _ => Life::Unknown,
         }
     }

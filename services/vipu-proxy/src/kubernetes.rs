@@ -169,6 +169,8 @@ struct Both {
 impl Liveness for Both {
     async fn life_of(&self, entry: &Entry) -> Life {
         match self.jobs.life_of(entry).await {
+            // Only the API server ends an IPUJob: a lease that lapsed while it did not answer does not.
+            Life::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::judges) => Life::Unknown,
             Life::Unknown => self.others.life_of(entry).await,
             known => known,
         }
@@ -176,5 +178,62 @@ impl Liveness for Both {
 
     async fn claims(&self) -> Vec<Claim> {
         self.jobs.claims().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipu_core::{
+        CallWindow, Change, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp, World,
+    };
+
+    use super::*;
+
+    /// An entry that an owner of this kind asked for.
+    fn entry(kind: &str) -> Entry {
+        let owner = Owner {
+            kind: kind.into(),
+            job: JobKey::new("default", "training", "1").unwrap(),
+        };
+        let request = Request::of_instance(owner, 0, PartitionSpec::of_size(4.try_into().unwrap()));
+        let window = CallWindow {
+            now: Timestamp::from_millis(0),
+            settle: Duration::from_secs(30),
+        };
+        let step = LedgerState::default()
+            .request(&request, &World::default(), &LineRules::default(), window)
+            .unwrap();
+        match step.changes.first() {
+            Some(Change::Put(entry)) => Entry::clone(entry),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Judges every owner dead, as a lapsed lease does.
+    struct Lapsed;
+
+    #[async_trait]
+    impl Liveness for Lapsed {
+        async fn life_of(&self, _: &Entry) -> Life {
+            Life::Dead
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lapsed_lease_never_ends_an_ipujob_of_which_the_api_server_says_nothing() {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        // A port on which no process listens.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let jobs = IpuJobLiveness::new(Config::new(url.parse().unwrap())).unwrap();
+        let both = Both {
+            jobs,
+            others: Arc::new(Lapsed),
+        };
+        for (kind, life) in [("IPUJob", Life::Unknown), ("Job", Life::Dead)] {
+            let entry = entry(kind);
+            assert_eq!(both.life_of(&entry).await, life, "{kind}");
+        }
     }
 }
