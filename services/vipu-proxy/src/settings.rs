@@ -77,6 +77,9 @@ pub struct Settings {
     /// Who may change something: a file of lines `TOKEN NAME [NAMESPACE,...]`; a change of it is applied within seconds.
     #[arg(long, env = "VIPU_PROXY_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Accept tokens of --token-file without TLS on an address that other hosts reach: they can be read in the traffic.
+    #[arg(long, env = "VIPU_PROXY_ALLOW_PLAIN_HTTP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
+    pub allow_plain_http: Option<bool>,
     /// Speak TLS with this certificate (PEM, with its chain).
     #[arg(long, env = "VIPU_PROXY_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
@@ -315,6 +318,7 @@ impl Settings {
             accounts: self.accounts.or(others.accounts),
             selection: self.selection.or(others.selection),
             token_file: self.token_file.or(others.token_file),
+            allow_plain_http: self.allow_plain_http.or(others.allow_plain_http),
             tls_cert: self.tls_cert.or(others.tls_cert),
             tls_key: self.tls_key.or(others.tls_key),
             tls_client_ca: self.tls_client_ca.or(others.tls_client_ca),
@@ -373,6 +377,17 @@ impl Settings {
         let asks = reviews || self.token_file.is_some() || self.tls_client_ca.is_some();
         let kubernetes = self.kubernetes(&store);
         let listen = self.listen(asks)?;
+        if let Some(path) = &self.token_file
+            && tls.is_none()
+            && !listen.ip().is_loopback()
+            && !self.allow_plain_http.unwrap_or(false)
+        {
+            let rule = format!(
+                "tokens would be sent to {listen} without TLS; set tls-cert and tls-key, listen on a loopback address, or set \
+                 allow-plain-http"
+            );
+            return Err(wrong("token-file", &path.display().to_string(), &rule));
+        }
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let max_requests = self.max_requests.unwrap_or(MAX_REQUESTS).max(1);
         Ok(Config {

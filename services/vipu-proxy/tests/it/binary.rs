@@ -99,6 +99,17 @@ async fn settings_that_do_not_fit_together_are_refused_by_name() {
         (&["--store", "memory"][..], "controllers"),
         (&["--sim", "pod64", "--listen", "0.0.0.0:8080"][..], "listen"),
         (&["--sim", "pod64", "--tls-cert", "cert.pem"][..], "tls-cert"),
+        (
+            &[
+                "--sim",
+                "pod64",
+                "--token-file",
+                "tokens",
+                "--listen",
+                "0.0.0.0:0",
+            ][..],
+            "token-file",
+        ),
         (&["--config", "nowhere.yaml"][..], "config"),
         (
             &["--sim", "pod64", "--config", accounts.to_str().unwrap()][..],
