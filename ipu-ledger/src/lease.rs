@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Entry, Life, Owner, PartitionId, Timestamp};
+use ipu_core::{Entry, Illegal, Life, Owner, PartitionId, Timestamp};
 use ipu_vipu_client::VipuController;
 use tokio::time::Instant;
 
@@ -83,13 +83,14 @@ impl FromStr for Lease {
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// The owner of `id` is alive: it has a lease of `length` from now on, whatever told that it lives before. It should
-    /// call this three times in every lease, so that one call may fail.
+    /// Renews the lease of the owner of `id`: it lasts `length` from now on. The owner should call this three times in every
+    /// lease, so that one call may fail. It never creates a lease: a lease that lapses ends a partition, so only the request
+    /// for the partition asks for one.
     ///
     /// # Errors
     ///
     /// [`ipu_core::Illegal::NotTheOwner`] if it is another's, [`ipu_core::Illegal::Moved`] if there is nothing to be kept any
-    /// more, and errors of the store.
+    /// more, [`ipu_core::Illegal::NoLease`] if the partition has no lease, and errors of the store.
     pub async fn heartbeat(
         &self,
         id: &PartitionId,
@@ -99,7 +100,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let (id, owner) = (id.clone(), owner.clone());
         let lease = Lease::of(length, self.driver.options.now());
         self.driver
-            .apply(move |state| state.heard(&id, &owner, &lease.to_string()))
+            .apply(move |state| {
+                let step = state.heard(&id, &owner, &lease.to_string())?;
+                let recorded = state
+                    .get(&id)
+                    .is_some_and(|entry| entry.holder.parse::<Lease>().is_ok());
+                if recorded {
+                    Ok(step)
+                } else {
+                    Err(Illegal::NoLease { id: id.clone() })
+                }
+            })
             .await?;
         Ok(lease)
     }

@@ -155,6 +155,12 @@ pub enum Illegal {
         /// The partition that has the IPUs by the ledger.
         by: PartitionId,
     },
+    /// A heartbeat renews a lease and never creates one.
+    #[error("partition {id} has no lease, and a heartbeat does not create one")]
+    NoLease {
+        /// Which partition.
+        id: PartitionId,
+    },
     /// A call that somebody made may still be under way.
     #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]
     Unsettled {

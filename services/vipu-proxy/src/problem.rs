@@ -181,6 +181,9 @@ impl From<Illegal> for Problem {
                 illegal.to_string(),
             )
             .with_fix("see GET /v1/controllers for what there is"),
+            Illegal::NoLease { .. } => {
+                conflict("NoLease").with_fix("ask for the partition with leaseSeconds first")
+            }
             Illegal::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
             Illegal::Moved { state: "gone", .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())

@@ -90,7 +90,11 @@ async fn a_stream_begins_with_a_snapshot_and_goes_on_where_it_broke_off() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_begins_anew_where_the_changes_are_not_kept_any_more_or_never_were() {
     let bench = Bench::new();
-    bench.put("held", "held", 4).await;
+    let mut body = crate::support::wanted("held", 4);
+    body["leaseSeconds"] = json!(60);
+    bench
+        .call("PUT", "/v1/partitions/held?wait=5s", &body.to_string())
+        .await;
     let mut events = Events::open(&bench, None).await;
     let (_, _, first) = events.next().await;
     drop(events);
