@@ -82,6 +82,11 @@ pub struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
+    /// Whether the request shows any.
+    pub(crate) fn are_shown(&self) -> bool {
+        self.bearer.is_some() || !self.names.is_empty()
+    }
+
     pub(crate) fn of(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> Self {
         let authorization = headers
             .get(header::AUTHORIZATION)

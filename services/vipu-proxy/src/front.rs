@@ -9,7 +9,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use ipu_serve::{BoxError, Handle};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use warp::filters::BoxedFilter;
@@ -19,6 +19,7 @@ use crate::auth::{Authenticator, Credentials, Identity};
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
 use crate::settings::Reading;
+use crate::site;
 use crate::table::{self, Access, Operation};
 
 /// The largest body of a request: the largest sensible one has a twentieth of it.
@@ -42,6 +43,10 @@ pub(crate) struct Guard {
     pub(crate) reading: Reading,
     /// Most requests that are worked on at a time.
     pub(crate) places: usize,
+    /// Most of them that anonymous requests take.
+    pub(crate) anonymous: usize,
+    /// Whether only this host reaches the proxy: it listens on a loopback address.
+    pub(crate) loopback: bool,
 }
 
 /// Answers requests, whichever way they come.
@@ -50,6 +55,7 @@ pub struct Front {
     patience: Patience,
     guard: Guard,
     places: Semaphore,
+    anonymous: Semaphore,
     app: Arc<App>,
 }
 
@@ -65,6 +71,7 @@ impl Front {
             routes: routes::routes(app),
             patience,
             places: Semaphore::new(guard.places),
+            anonymous: Semaphore::new(guard.anonymous),
             guard,
             app: Arc::clone(app),
         }
@@ -100,12 +107,18 @@ impl Front {
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        // What tells whether the proxy works is answered also when it has too much to do.
-        let _place = match operation.access {
-            Access::Open => None,
-            Access::Read | Access::Write => Some(self.places.try_acquire().map_err(|_| overloaded())?),
-        };
+        site::check(&request, self.guard.loopback)?;
+        if operation.access == Access::Write {
+            site::check_write(request.headers(), request.body().is_end_stream())?;
+        }
+        // Before a place is taken: requests that prove nothing and do not end do not crowd out identified clients.
         let identity = self.identify(operation.access, &request).await?;
+        // What tells whether the proxy works is answered also when it has too much to do.
+        let _places = match operation.access {
+            Access::Open => None,
+            Access::Read | Access::Write => Some(self.take_place(identity.is_some())?),
+        };
+        let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
         if operation.access == Access::Write {
             self.app.health.check_may_change().await?;
         }
@@ -125,17 +138,35 @@ impl Front {
         Ok(answer)
     }
 
-    async fn identify<B>(&self, access: Access, request: &Request<B>) -> Result<Identity, Problem> {
+    /// The client, or none if it is anonymous and may be.
+    async fn identify<B>(&self, access: Access, request: &Request<B>) -> Result<Option<Identity>, Problem> {
+        let credentials = Credentials::of(request.headers(), request.extensions().get());
         let free = match access {
-            Access::Open => true,
+            Access::Open => return Ok(None),
             Access::Read => self.guard.reading == Reading::Open,
             Access::Write => false,
         };
-        if free {
-            return Ok(Identity::new("anonymous"));
+        if free && !credentials.are_shown() {
+            return Ok(None);
         }
-        let credentials = Credentials::of(request.headers(), request.extensions().get());
-        Ok(self.guard.authenticator.authenticate(credentials).await?)
+        match self.guard.authenticator.authenticate(credentials).await {
+            Ok(identity) => Ok(Some(identity)),
+            Err(_) if free => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A place for a request; anonymous ones have a share of them at most.
+    fn take_place(
+        &self,
+        identified: bool,
+    ) -> Result<(SemaphorePermit<'_>, Option<SemaphorePermit<'_>>), Problem> {
+        let anonymous = if identified {
+            None
+        } else {
+            Some(self.anonymous.try_acquire().map_err(|_| overloaded())?)
+        };
+        Ok((self.places.try_acquire().map_err(|_| overloaded())?, anonymous))
     }
 
     /// The request with all of its body.

@@ -33,6 +33,7 @@ mod problem;
 mod proxy;
 mod routes;
 mod settings;
+mod site;
 mod stats;
 mod store;
 mod table;

@@ -284,6 +284,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     );
     // Nothing is left over that a first repair would find.
     app.health.repaired();
+    let anonymous = if authenticator.is_some() { 512 } else { 1024 };
     Front::new(
         &app,
         Patience {
@@ -294,6 +295,8 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
             authenticator: authenticator.unwrap_or_else(|| Arc::new(Everybody)),
             reading: Reading::Open,
             places: 1024,
+            anonymous,
+            loopback: false,
         },
     )
 }
@@ -311,6 +314,12 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
     if let Some(cluster) = cluster.filter(|_| config.asks) {
         who.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
     }
+    // Half is for clients that are identified, where any can be.
+    let anonymous = if who.is_empty() {
+        config.max_requests
+    } else {
+        config.max_requests.div_ceil(2)
+    };
     if who.is_empty() {
         who.push(Arc::new(Everybody));
     }
@@ -318,6 +327,8 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
         authenticator: Arc::new(AnyOf(who)),
         reading: config.reading,
         places: config.max_requests,
+        anonymous,
+        loopback: config.listen.ip().is_loopback(),
     })
 }
 

@@ -46,6 +46,8 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
         authenticator: Arc::new(Everybody),
         reading: Reading::Open,
         places: 8,
+        anonymous: 8,
+        loopback: false,
     };
     let front = Arc::new(Front::new(&app, patience, guard));
     (app, front)
@@ -57,7 +59,10 @@ async fn call(front: &Front, method: &str, path: &str, body: Value) -> (u16, Opt
     } else {
         body.to_string()
     };
-    let request = Request::builder().method(method).uri(path);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json");
     let (head, body) = front
         .answer(request.body(Full::new(Bytes::from(body))).unwrap())
         .await

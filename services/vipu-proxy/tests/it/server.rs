@@ -14,7 +14,7 @@ use crate::binary::http;
 use crate::support::wanted;
 
 /// A proxy with a simulated Pod16.
-async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
+pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
     let mut settings = Settings::default();
     settings.sim = Some("pod16".to_owned());
     settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
@@ -144,7 +144,7 @@ impl Wire {
     }
 }
 
-const SLOW: &str = "PUT /v1/partitions/p HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+const SLOW: &str = "PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
 
 #[tokio::test]
 async fn more_requests_than_allowed_are_told_to_come_back_and_probes_are_answered() {
@@ -171,10 +171,44 @@ async fn more_requests_than_allowed_are_told_to_come_back_and_probes_are_answere
 }
 
 #[tokio::test]
+async fn anonymous_requests_that_do_not_end_never_crowd_out_identified_clients() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tokens = scratch.path().join("tokens");
+    std::fs::write(&tokens, "0123456789abcdef scheduler\n").unwrap();
+    let running = proxy(|settings| {
+        settings.max_requests = Some(4);
+        settings.token_file = Some(tokens);
+    })
+    .await;
+    let stats = format!("http://{}/stats", running.addr());
+    // A write without a token is answered before its body comes, and takes no place.
+    for _ in 0..8 {
+        let mut slow = Wire::open(&running).await;
+        slow.say(SLOW).await;
+        let head = slow.head().await;
+        assert!(head.starts_with("http/1.1 401"), "{head}");
+    }
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut slow = Wire::open(&running).await;
+        slow.say(&SLOW.replace("PUT /v1/partitions/p", "POST /query"))
+            .await;
+        open.push(slow);
+    }
+    while http().get(&stats).send().await.unwrap().status() != 503 {}
+    for _ in 0..8 {
+        let known = http().get(&stats).bearer_auth("0123456789abcdef");
+        assert_eq!(known.send().await.unwrap().status(), 200);
+    }
+    drop(open);
+    running.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_body_that_is_too_large_is_refused_before_it_is_read_and_the_answer_arrives() {
     let running = proxy(|_| {}).await;
     let mut wire = Wire::open(&running).await;
-    wire.say("PUT /v1/partitions/p HTTP/1.1\r\nhost: x\r\ncontent-length: 70000\r\n\r\n")
+    wire.say("PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n")
         .await;
     let head = wire.head().await;
     assert!(head.starts_with("http/1.1 413"), "{head}");
@@ -200,7 +234,9 @@ async fn a_connection_on_which_nothing_is_asked_is_closed_and_an_event_stream_is
     })
     .await;
     let mut events = Wire::open(&running).await;
-    events.say("GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    events
+        .say("GET /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n")
+        .await;
     assert!(events.head().await.starts_with("http/1.1 200"));
 
     // Nothing at all, the beginning of what could be HTTP/2, half a head, and a whole request and nothing more. They are
@@ -209,7 +245,7 @@ async fn a_connection_on_which_nothing_is_asked_is_closed_and_an_event_stream_is
         "",
         "PRI *",
         "GET /livez HTT",
-        "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n",
     ] {
         let mut wire = Wire::open(&running).await;
         wire.say(said).await;

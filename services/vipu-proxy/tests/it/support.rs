@@ -107,7 +107,10 @@ impl Bench {
         path: &str,
         body: &str,
     ) -> (StatusCode, Value) {
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json");
         if !token.is_empty() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
