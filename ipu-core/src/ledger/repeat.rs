@@ -1,5 +1,6 @@
 //! A create call that is made again: the free capacity may have changed since the intent was recorded.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::ids::PartitionId;
@@ -16,7 +17,7 @@ use crate::units::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepeatedCreate {
     /// It may be made, for this entry.
-    Call(Entry),
+    Call(Box<Entry>),
     /// It does not fit at its controller any more: the entry is back in the queue.
     Requeued,
 }
@@ -62,7 +63,7 @@ impl LedgerState {
             again.places = places;
             again.placed = PlacedBy::Ledger;
         }
-        Ok(Step::put(&again, RepeatedCreate::Call(again.clone())))
+        Ok(Step::put(&again, RepeatedCreate::Call(Box::new(again.clone()))))
     }
 
     /// The IPUs for `entry` at its controller beside all other holders; empty if the controller chooses, none if there

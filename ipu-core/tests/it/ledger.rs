@@ -112,7 +112,7 @@ impl Bench {
                 panic!("{entry:?}");
             };
             if self.inventory.block_of(&entry.id).is_none() {
-                let pinned = pinned(self.inventory.topology(), &entry);
+                let pinned = pinned(self.inventory.topology(), entry);
                 let policy: &dyn PlacementPolicy = match &pinned {
                     Some(pinned) => pinned,
                     None => &BestFit,

@@ -114,7 +114,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             state.repeat_create(&id, answered, &world, window)
         });
         match repeated.await {
-            Ok(RepeatedCreate::Call(entry)) => Ok(TakenOver::Call(entry)),
+            Ok(RepeatedCreate::Call(entry)) => Ok(TakenOver::Call(*entry)),
             Ok(RepeatedCreate::Requeued) => {
                 self.book.forget(&entry.id);
                 Ok(TakenOver::Requeued)

@@ -67,13 +67,14 @@ impl LedgerController {
         if self.inventory.block_of(id).is_none() {
             let topology = self.inventory.topology();
             let clusters = topology.clusters().iter();
-            let chosen = clusters.filter_map(|cluster| {
-                let ipus = places.iter();
-                let ipus: Option<Vec<_>> = ipus.map(|ipu| topology.address(&cluster.id, *ipu)).collect();
-                Pinned::to(ipus?).ok()
-            });
-            let chosen = chosen.last();
-            let policy: &dyn PlacementPolicy = match &chosen {
+            let chosen: Vec<Pinned> = clusters
+                .filter_map(|cluster| {
+                    let ipus = places.iter();
+                    let ipus: Option<Vec<_>> = ipus.map(|ipu| topology.address(&cluster.id, *ipu)).collect();
+                    Pinned::to(ipus?).ok()
+                })
+                .collect();
+            let policy: &dyn PlacementPolicy = match chosen.last() {
                 Some(pinned) => pinned,
                 None => &BestFit,
             };
