@@ -1,0 +1,88 @@
+//! One request, and the explanation of all queued entries, with 100, 1,000 and 10,000 queued: with and without declared
+//! run times. All 64 IPUs of an IPU-POD64 are held by 16 partitions; the queued requests are of 1, 2, 4 and 8 IPUs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use ipu_core::{
+    CallWindow, Change, ControllerName, ControllerView, Entry, Inventory, JobKey, LedgerState, LineRules,
+    Listing, Owner, PartitionSpec, Request, Service, Space, Timestamp, Topology, World,
+};
+
+const WINDOW: CallWindow = CallWindow {
+    now: Timestamp::from_millis(1_000),
+    settle: Duration::from_secs(30),
+};
+
+fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
+    let owner = Owner {
+        kind: "IPUJob".into(),
+        job: JobKey::new("bench", name, name).expect("a name"),
+    };
+    let size = size.try_into().expect("a power of two");
+    let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(size));
+    request.max_runtime = runtime;
+    request
+}
+
+/// An IPU-POD64 that lists no partition yet.
+fn pod() -> World {
+    let room = Space::new(Inventory::new(&Topology::pod64()));
+    World {
+        controllers: vec![ControllerView {
+            name: ControllerName::new("c").expect("a name"),
+            service: Service::Open,
+            listing: Ok(Arc::new(Listing::new([], Box::new(room)))),
+        }],
+    }
+}
+
+/// A ledger with 16 partitions and `queued` requests.
+fn ledger(world: &World, rules: &LineRules, queued: u64, runtime: Option<Duration>) -> LedgerState {
+    let mut state = LedgerState::default();
+    for number in 0..16 {
+        let holder = request(&format!("holder{number}"), 4, runtime);
+        let step = state.request(&holder, world, rules, WINDOW).expect("it is new");
+        step.changes.iter().for_each(|change| state.apply(change));
+    }
+    // Each is made in an empty ledger, because that is fast at any length.
+    for number in 0..queued {
+        let waiting = request(&format!("j{number}"), 1 << (number % 4), runtime);
+        let step = LedgerState::default().request(&waiting, &World::default(), rules, WINDOW);
+        for change in step.expect("it is new").changes {
+            if let Change::Put(entry) = change {
+                let mut entry = Entry::clone(&entry);
+                entry.ticket = 100 + number;
+                state.apply(&Change::Put(Arc::new(entry)));
+            }
+        }
+    }
+    state
+}
+
+fn queue(criterion: &mut Criterion) {
+    let mut rules = LineRules::default();
+    rules.length_limit = 20_000;
+    let world = pod();
+    let mut group = criterion.benchmark_group("queue");
+    group.sample_size(20);
+    for (label, runtime) in [("without", None), ("with", Some(Duration::from_secs(600)))] {
+        for queued in [100, 1_000, 10_000] {
+            let state = ledger(&world, &rules, queued, runtime);
+            let next = request("next", 4, runtime);
+            let id = BenchmarkId::new(format!("request {label} run times"), queued);
+            group.bench_function(id, |bencher| {
+                bencher.iter(|| state.request(&next, &world, &rules, WINDOW));
+            });
+            let id = BenchmarkId::new(format!("judge_line {label} run times"), queued);
+            group.bench_function(id, |bencher| {
+                bencher.iter(|| state.judge_line(&world, &rules, WINDOW.now));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, queue);
+criterion_main!(benches);
