@@ -179,3 +179,27 @@ async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
     );
     assert_eq!(bench.controller.ids(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_put_forward_forgets_no_partition_that_a_late_call_still_makes() {
+    let mut bench = bench();
+    let ahead = Arc::new(AtomicU64::new(0));
+    let (clock, put_forward) = (Arc::clone(&bench.options.clock), Arc::clone(&ahead));
+    bench.options.clock =
+        Arc::new(move || clock().plus(Duration::from_secs(put_forward.load(Ordering::SeqCst))));
+    bench
+        .controller
+        .script([Some(Fault::Late(Duration::from_secs(10)))]);
+    let ledger = bench.ledger();
+    let ensure = tokio::time::timeout(Duration::from_millis(5), ledger.ensure(request("a", 4)));
+    let _ = ensure.await;
+    ahead.store(3600, Ordering::SeqCst);
+    ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    advance(15).await;
+    // The call has arrived: the ledger still knows of it.
+    for _ in 0..4 {
+        advance(35).await;
+        ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    }
+    assert_eq!(bench.controller.ids(), []);
+}

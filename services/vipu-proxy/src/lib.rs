@@ -36,6 +36,7 @@ mod settings;
 mod site;
 mod stats;
 mod store;
+mod supervise;
 mod table;
 mod watch;
 mod worker;

@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::settings::{Config, Hardware, Reading, StoreChoice, read_settings};
 use crate::store::AnyStore;
+use crate::supervise::supervise;
 use crate::watch::watch_file;
 use crate::worker;
 
@@ -208,9 +209,12 @@ impl Proxy {
             let apply = move |text: &str| follows.apply(&app, text);
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
-        let repair = worker::keep_repaired(Arc::clone(&app), config.repair_interval);
+        let interval = config.repair_interval;
+        let repair = supervise("repair", Arc::clone(&app), move |app| {
+            worker::keep_repaired(app, interval)
+        });
         workers.push(tokio::spawn(repair));
-        workers.push(tokio::spawn(worker::go_on(Arc::clone(&app))));
+        workers.push(tokio::spawn(supervise("queue", Arc::clone(&app), worker::go_on)));
         workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
         let mut proxy = Self::serve(&config, app, guard).await?;
         proxy.workers = workers;

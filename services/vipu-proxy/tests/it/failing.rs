@@ -178,3 +178,23 @@ async fn a_controller_that_lost_its_state_fails_what_it_had_and_a_newer_attempt_
     );
     bench.controller.use_it(&"job".parse().unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_shows_the_partition_of_another_owner_while_a_controller_is_slow() {
+    let bench = Bench::new();
+    bench.put("training", "a", 4).await;
+    bench.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
+    let (a, b) = (wanted("a", 4).to_string(), wanted("b", 2).to_string());
+    let (first, second) = tokio::join!(
+        bench.call("PUT", "/v1/partitions/training", &a),
+        bench.call("PUT", "/v1/partitions/training", &b),
+    );
+    assert_eq!((first.0, &first.1["state"]), (StatusCode::OK, &json!("active")));
+    let (status, refused) = second;
+    assert_eq!(
+        (status, &refused["code"]),
+        (StatusCode::CONFLICT, &json!("NotTheOwner")),
+        "{refused}"
+    );
+    assert_eq!(refused["env"], json!(null));
+}
