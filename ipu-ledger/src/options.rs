@@ -95,7 +95,7 @@ impl LedgerOptions {
     }
 }
 
-/// The clock of the options beside one that nobody sets: a clock that is set while a call is under way lets no fence pass
+/// The clock of the options beside a monotonic one: a clock that is set while a call is under way lets no fence pass
 /// early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {

@@ -219,7 +219,7 @@ impl LedgerState {
     }
 
     /// Gives the holders that `room` does not show the IPUs that the ledger has recorded. Returns those that hold IPUs
-    /// which it cannot name: a call for them is under way, or somebody else has theirs.
+    /// which it cannot name: a call for them is under way, or another partition has theirs.
     pub(crate) fn enter_holders(
         &self,
         controller: &ControllerName,

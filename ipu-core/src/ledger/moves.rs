@@ -483,7 +483,7 @@ impl Entry {
         entry
     }
 
-    /// The same entry back at its place in the queue: nothing of it exists at a controller.
+    /// Returns the entry at its place in the queue: nothing of it exists at a controller.
     pub(crate) fn requeued(&self, refused: Option<Refused>, now: Timestamp) -> Self {
         let mut entry = self.turned(EntryState::Waiting { refused }, now);
         entry.controller = None;

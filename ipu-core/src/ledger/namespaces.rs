@@ -96,7 +96,7 @@ impl LedgerState {
     }
 }
 
-/// What some namespaces have in the queue.
+/// The queued requests of some namespaces.
 #[derive(Default)]
 struct Queued {
     count: usize,
@@ -139,7 +139,7 @@ impl Entry {
         const ALWAYS: usize = 128;
         /// The name and the digits of a number that is not as usual.
         const NUMBER: usize = 32;
-        /// What the entry has besides when it is granted and released: the controller, places and fences.
+        /// Growth until the entry is granted and released: the controller, places and fences.
         const LATER: usize = 128;
         /// A pinned IPU.
         const PINNED: usize = 36;

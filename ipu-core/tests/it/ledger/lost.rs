@@ -10,7 +10,7 @@ use ipu_core::{
 
 use super::{Bench, controller, request};
 
-/// What a controller lists that was asked after everything else.
+/// A listing that is newer than every entry.
 fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> World {
     let listing = Listing::new(listed, capacity).asked_at(Timestamp::from_millis(u64::MAX));
     World {
