@@ -256,9 +256,26 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         owner: &Owner,
         attempt: Option<u32>,
     ) -> Result<Released, LedgerError> {
+        self.release_until(id, owner, attempt, None).await
+    }
+
+    /// Releases as [`release`](Self::release) does, unless the ledger reads the request after `not_after`, when its client
+    /// has given up: the owner may have the partition anew by then, for the same attempt.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::TooLate`], and the errors of [`release`](Self::release).
+    pub async fn release_until(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: Option<u32>,
+        not_after: Option<Timestamp>,
+    ) -> Result<Released, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         self.give_back(move |state: &LedgerState| {
+            driver.window().check_not_after(&wanted, not_after)?;
             let answered = driver.book.answered(&wanted);
             state.release(&wanted, &owner, attempt, answered, driver.window())
         })
@@ -309,9 +326,31 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
     pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
+        self.reset_until(id, owner, attempt, None).await
+    }
+
+    /// Resets as [`reset`](Self::reset) does, unless the ledger reads the request after `not_after`, when its client has
+    /// given up: workers that started after a repeated request would lose their IPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::TooLate`], and the errors of [`reset`](Self::reset).
+    pub async fn reset_until(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: u32,
+        not_after: Option<Timestamp>,
+    ) -> Result<Answer, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
-        let decide = move |state: &LedgerState| match state.reset(&wanted, &owner, attempt, driver.window()) {
+        let reset = move |state: &LedgerState| {
+            let window = driver.window();
+            window.check_not_after(&wanted, not_after)?;
+            state.reset(&wanted, &owner, attempt, window)
+        };
+        let wanted = id.clone();
+        let decide = move |state: &LedgerState| match reset(state) {
             Ok(step) => {
                 let before = state.get(&wanted).map(|entry| &entry.state);
                 let fresh = before != Some(&step.outcome.state);

@@ -2,6 +2,7 @@
 
 mod answer;
 mod ask;
+mod clock;
 mod connection;
 mod error;
 mod events;
@@ -32,8 +33,8 @@ use self::ask::{Ask, Repeat};
 use self::transport::Transport;
 use crate::documents::{
     ControllerList, DeletedDocument, Exclude, ExcludedDocument, ExclusionList, Fit, Heartbeat, LeaseDocument,
-    Lifted, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion, PutPartition, RecordList,
-    RepairDocument, ResetPartition, SizeQuestion, Stats, WaitingList,
+    Lifted, OwnerDocument, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion, PutPartition,
+    RecordList, RepairDocument, ResetPartition, SizeQuestion, Stats, WaitingList,
 };
 
 /// The longest that the proxy lets one request wait; longer waits are several requests.
@@ -152,13 +153,24 @@ impl ProxyClient {
         line: Line,
     ) -> Result<PartitionDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let ask = Ask::new(Method::PUT, path, Repeat::Safe).body(wanted)?;
-        self.0
+        let ask = Ask::new(Method::PUT, path, Repeat::Safe)
+            .expiring()
+            .body(wanted)?;
+        let partition: PartitionDocument = self
+            .0
             .call(match line {
                 Line::Join(wait) => ask.waiting(wait),
                 Line::Refuse => ask.query("nowait", "true"),
             })
-            .await
+            .await?;
+        match mismatch(id, wanted, &partition) {
+            None => Ok(partition),
+            Some(detail) => Err(ClientError::BadAnswer {
+                url: self.url().to_owned(),
+                status: 200,
+                detail,
+            }),
+        }
     }
 
     /// Gives a partition back, or takes the request out of the line. Safe to repeat, and recorded also while the controller
@@ -173,7 +185,9 @@ impl ProxyClient {
         how: &DeletePartition,
     ) -> Result<DeletedDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let mut ask = Ask::new(Method::DELETE, path, Repeat::Safe).waiting(how.wait);
+        let mut ask = Ask::new(Method::DELETE, path, Repeat::Safe)
+            .expiring()
+            .waiting(how.wait);
         if let Some(uid) = &how.uid {
             ask = ask.query("uid", uid);
         }
@@ -197,8 +211,9 @@ impl ProxyClient {
         id: &PartitionId,
         how: &ResetPartition,
     ) -> Result<PartitionDocument, ClientError> {
-        self.post(&format!("/v1/partitions/{id}/reset"), how, Repeat::Unsafe)
-            .await
+        let path = format!("/v1/partitions/{id}/reset");
+        let ask = Ask::new(Method::POST, path, Repeat::Unsafe).expiring();
+        self.0.call(ask.body(how)?).await
     }
 
     /// Says that the owner of a partition is alive, and for how long that holds. To be said three times in that time.
@@ -311,4 +326,31 @@ impl ProxyClient {
         let ask = Ask::new(Method::POST, path.to_owned(), repeat);
         self.0.call(ask.body(body)?).await
     }
+}
+
+/// The property in which `partition` is not the one that was asked for: the environment of another owner's partition would
+/// lead a program to its IPUs.
+fn mismatch(id: &PartitionId, wanted: &PutPartition, partition: &PartitionDocument) -> Option<String> {
+    let differs = |field: &str, asked: String, answered: String| {
+        (asked != answered).then(|| format!("{field} {answered}, asked for {asked}"))
+    };
+    let owner = |owner: Option<&OwnerDocument>| {
+        owner.map_or_else(|| "none".to_owned(), |owner| format!("{owner} ({})", owner.uid))
+    };
+    differs("partition", id.to_string(), partition.id.to_string())
+        .or_else(|| {
+            differs(
+                "owner",
+                owner(Some(&wanted.owner)),
+                owner(partition.owner.as_ref()),
+            )
+        })
+        .or_else(|| {
+            differs(
+                "instance",
+                wanted.instance.to_string(),
+                partition.instance.to_string(),
+            )
+        })
+        .or_else(|| differs("size", wanted.size.to_string(), partition.size.to_string()))
 }

@@ -26,13 +26,7 @@ impl LedgerState {
         rules: &LineRules,
         window: CallWindow,
     ) -> Result<Step<Admission>, Illegal> {
-        if let Some(not_after) = request.not_after.filter(|latest| *latest < window.now) {
-            return Err(Illegal::TooLate {
-                id: request.id.clone(),
-                not_after,
-                now: window.now,
-            });
-        }
+        window.check_not_after(&request.id, request.not_after)?;
         let Some(entry) = self.get(&request.id) else {
             return self.first_request(request, world, rules, window);
         };

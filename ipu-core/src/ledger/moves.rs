@@ -90,6 +90,22 @@ impl CallWindow {
         self.now.plus(self.settle)
     }
 
+    /// Refuses a request for the partition `id` that is read after its client gave up, at `not_after`.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::TooLate`].
+    pub fn check_not_after(self, id: &PartitionId, not_after: Option<Timestamp>) -> Result<(), Illegal> {
+        match not_after.filter(|latest| *latest < self.now) {
+            None => Ok(()),
+            Some(not_after) => Err(Illegal::TooLate {
+                id: id.clone(),
+                not_after,
+                now: self.now,
+            }),
+        }
+    }
+
     /// Whether `fence` lies further off than any call that was begun by now can need, by more than clocks differ: the
     /// clock was put back since it was recorded, and to wait for it would take too long.
     #[must_use]

@@ -29,6 +29,8 @@ pub(crate) struct Ask {
     pub(crate) repeat: Repeat,
     /// How long the answer may take beside what every answer may take.
     pub(crate) extra: Duration,
+    /// Whether the proxy refuses it once this client has given up.
+    pub(crate) expires: bool,
 }
 
 impl Ask {
@@ -39,7 +41,14 @@ impl Ask {
             body: None,
             repeat,
             extra: Duration::ZERO,
+            expires: false,
         }
+    }
+
+    /// The proxy refuses the request if it reads it after this client has given up (`notAfter`).
+    pub(crate) const fn expiring(mut self) -> Self {
+        self.expires = true;
+        self
     }
 
     pub(crate) fn body(mut self, document: &impl Serialize) -> Result<Self, ClientError> {
@@ -51,9 +60,17 @@ impl Ask {
     }
 
     pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
-        let before = if self.path.contains('?') { '&' } else { '?' };
-        self.path = format!("{}{before}{name}={}", self.path, encoded(value));
+        self.path = with_query(&self.path, name, value);
         self
+    }
+
+    /// The path with the query; one that expires does so at `not_after`, in milliseconds since 1970.
+    pub(crate) fn target(&self, not_after: impl FnOnce() -> u64) -> String {
+        if self.expires {
+            with_query(&self.path, "notAfter", &not_after().to_string())
+        } else {
+            self.path.clone()
+        }
     }
 
     /// The proxy is to answer after this time at the latest.
@@ -71,6 +88,11 @@ impl Ask {
         self.extra = extra;
         self
     }
+}
+
+fn with_query(path: &str, name: &str, value: &str) -> String {
+    let before = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{before}{name}={}", encoded(value))
 }
 
 /// A text as a part of a path or a query.

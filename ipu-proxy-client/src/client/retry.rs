@@ -10,6 +10,8 @@ use super::options::RetryOptions;
 pub(crate) const OVERLOADED: &str = "Overloaded";
 /// The proxy refused it because an earlier one may still have an effect.
 const UNSETTLED: &str = "Unsettled";
+/// The proxy refused it because it had expired by the clock of the proxy. The answer corrects the clock of the client.
+const TOO_LATE: &str = "TooLate";
 
 /// What an error says of a second time.
 enum Again {
@@ -47,6 +49,9 @@ fn again(error: &ClientError, repeat: Repeat) -> Again {
         ClientError::Unreachable { .. } => Again::Soon,
         ClientError::Refused { problem, retry_after } => {
             let not_done = [OVERLOADED, UNSETTLED].contains(&problem.code.as_str());
+            if problem.code == TOO_LATE {
+                return Again::Soon;
+            }
             match retry_after {
                 Some(wish) if safe || not_done => Again::After(*wish),
                 None if safe && problem.status == 503 => Again::Soon,
@@ -109,6 +114,7 @@ mod tests {
             (refused(503, "LedgerUnavailable", Some(1)), true, false),
             (refused(503, OVERLOADED, Some(1)), true, true),
             (refused(409, UNSETTLED, Some(1)), true, true),
+            (refused(409, TOO_LATE, None), true, true),
             (refused(409, "NotTheOwner", None), false, false),
             (refused(401, "Unauthenticated", None), false, false),
             (refused(500, "LedgerError", None), false, false),

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::answer;
 use super::ask::Ask;
+use super::clock::ProxyClock;
 use super::connection::Connector;
 use super::error::{ClientError, SetupError, chain};
 use super::options::ClientOptions;
@@ -30,6 +31,7 @@ pub(crate) struct Transport {
     /// Without a slash at its end.
     url: String,
     pub(crate) options: ClientOptions,
+    clock: ProxyClock,
 }
 
 impl Transport {
@@ -44,7 +46,12 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        Ok(Self { client, url, options })
+        Ok(Self {
+            client,
+            url,
+            options,
+            clock: ProxyClock::default(),
+        })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -69,10 +76,11 @@ impl Transport {
     }
 
     async fn once<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, ClientError> {
-        let request = self.request(ask, &HeaderMap::new()).await?;
         let deadline = self.options.deadline.saturating_add(ask.extra);
+        let request = self.request(ask, &HeaderMap::new(), deadline).await?;
         let answer = async {
             let (head, body) = self.send(request).await?.into_parts();
+            self.clock.observe(&head.headers);
             let body = self.read(body).await?;
             Ok((head, body))
         };
@@ -84,8 +92,8 @@ impl Transport {
 
     /// Begins to read an answer that has no end.
     pub(crate) async fn open(&self, ask: &Ask, headers: &HeaderMap) -> Result<Incoming, ClientError> {
-        let request = self.request(ask, headers).await?;
         let deadline = self.options.deadline;
+        let request = self.request(ask, headers, deadline).await?;
         let opened = async {
             let (head, body) = self.send(request).await?.into_parts();
             if head.status == StatusCode::OK {
@@ -99,11 +107,17 @@ impl Transport {
             .map_err(|_| self.timeout(deadline))?
     }
 
-    async fn request(&self, ask: &Ask, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, ClientError> {
+    async fn request(
+        &self,
+        ask: &Ask,
+        headers: &HeaderMap,
+        deadline: Duration,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
+        let target = ask.target(|| self.clock.after(deadline));
         let unwritable = |detail: String| ClientError::Request { detail };
         let mut request = Request::builder()
             .method(ask.method.clone())
-            .uri(format!("{}{}", self.url, ask.path))
+            .uri(format!("{}{target}", self.url))
             .header(
                 USER_AGENT,
                 concat!("ipu-proxy-client/", env!("CARGO_PKG_VERSION")),

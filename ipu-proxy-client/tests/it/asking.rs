@@ -196,8 +196,64 @@ async fn a_request_says_how_long_to_wait_and_what_was_set() {
     assert_eq!(error.problem().unwrap().title, "NotTheOwner");
     let request = script.asked().remove(0);
     assert!(
-        request.starts_with("PUT /v1/partitions/p?wait=60000ms HTTP/1.1\r\n"),
+        request.starts_with("PUT /v1/partitions/p?wait=60000ms&notAfter="),
         "{request}"
     );
     assert!(request.contains(r#""size":4"#), "{request}");
+}
+
+fn partition(uid: &str, instance: u32, size: u32) -> String {
+    let owner = OwnerDocument::new("Job", "default", "mnist", uid);
+    let entry = serde_json::json!({
+        "id": "p", "state": "active", "owner": owner, "instance": instance, "attempt": 0, "size": size, "gcds": 1,
+        "replicas": 1, "reconfigurable": false, "controller": null, "ipus": [], "since": 0, "heldSince": 0,
+        "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null,
+        "waiting": null, "errors": [], "env": {},
+    });
+    ok(&entry.to_string())
+}
+
+#[tokio::test]
+async fn the_partition_of_another_owner_is_no_answer() {
+    let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
+    let put = async |answer: String| {
+        let script = Script::of(&[answer]).await;
+        let line = Line::Join(Duration::ZERO);
+        script.client(hurried()).put(&id(), &wanted, line).await
+    };
+    assert!(put(partition("1", 0, 4)).await.is_ok());
+    for (answer, differs) in [
+        (partition("2", 0, 4), "owner"),
+        (partition("1", 1, 4), "instance"),
+        (partition("1", 0, 8), "size"),
+    ] {
+        let error = put(answer).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadAnswer { .. }), "{error}");
+        assert!(error.to_string().contains(differs), "{error}");
+    }
+}
+
+/// The time in seconds until which the proxy may read a request, from its first line.
+fn not_after(request: &str) -> u64 {
+    let (_, rest) = request.split_once("notAfter=").unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse::<u64>().unwrap() / 1_000
+}
+
+#[tokio::test]
+async fn a_client_whose_clock_is_wrong_learns_the_clock_of_the_proxy() {
+    // The proxy lives in 2096, so that the first request has expired long ago.
+    let date = "date: Sun, 01 Jan 2096 00:00:00 GMT\r\nretry-after";
+    let late = refusal("409 Conflict", "TooLate", 0).replace("retry-after", date);
+    let script = Script::of(&[late, partition("1", 0, 4)]).await;
+    let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
+    let line = Line::Join(Duration::ZERO);
+    script.client(hurried()).put(&id(), &wanted, line).await.unwrap();
+    let asked = script.asked();
+    let year_2096 = 3_976_214_400;
+    assert!(not_after(&asked[0]) < year_2096);
+    assert!(
+        (year_2096..year_2096 + 60).contains(&not_after(&asked[1])),
+        "{asked:?}"
+    );
 }

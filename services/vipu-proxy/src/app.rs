@@ -21,6 +21,7 @@ use crate::consumption::Consumption;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::params::Params;
 use crate::partition;
 use crate::problem::{Problem, chain};
 use crate::store::AnyStore;
@@ -296,29 +297,33 @@ impl App {
         id: PartitionId,
         owner: Owner,
         attempt: u32,
+        not_after: Option<Timestamp>,
     ) -> Result<PartitionDocument, Problem> {
         let (app, reset) = (Arc::clone(self), id.clone());
         let work = tokio::spawn(async move {
             let _driven = app.drive(&reset);
-            app.ledger.reset(&reset, &owner, attempt).await
+            app.ledger.reset_until(&reset, &owner, attempt, not_after).await
         });
         work.await.map_err(|_| broken())??;
         self.document(&id, None).await
     }
 
-    /// Gives the partition `id` back, and answers how far that is after at most `wait`.
+    /// Releases the partition `id`, and returns its state when it is gone, at the latest after the wait of `params`.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         id: PartitionId,
         owner: Owner,
-        attempt: Option<u32>,
-        wait: Duration,
+        params: &Params,
     ) -> Result<DeletedDocument, Problem> {
+        let (attempt, not_after, wait) = (params.attempt, params.not_after, params.wait);
         let (app, released) = (Arc::clone(self), id.clone());
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&released);
             let until = Instant::now() + wait;
-            let mut done = app.ledger.release(&released, &owner, attempt).await?;
+            let mut done = app
+                .ledger
+                .release_until(&released, &owner, attempt, not_after)
+                .await?;
             while matches!(done, Released::Later { .. }) && Instant::now() < until {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 // Whoever asks for it again meanwhile does not want that to be given back.

@@ -16,6 +16,7 @@ use warp::filters::BoxedFilter;
 
 use crate::app::App;
 use crate::auth::{Authenticator, Credentials, Identity};
+use crate::params;
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
 use crate::settings::Reading;
@@ -24,6 +25,10 @@ use crate::table::{self, Access, Operation};
 
 /// The largest body of a request: the largest sensible one has a twentieth of it.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
+
+/// Time in which the server reads that the client has closed the connection, if it has. Timers fire after the events of
+/// sockets were read, so that any time is enough.
+const NOTICE_CLOSED: Duration = Duration::from_millis(1);
 
 /// The body of an answer.
 pub type FrontBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -124,7 +129,13 @@ impl Front {
         }
         let path = request.uri().path().to_owned();
         request.extensions_mut().insert(identity.clone());
-        let answer = self.dispatch(self.read(request).await?).await;
+        let request = self.read(request).await?;
+        if operation.access == Access::Write && !params::expires(request.uri()) {
+            // The server drops this request meanwhile if its client has closed the connection. A process that was
+            // suspended finds requests in its sockets whose clients have given up.
+            tokio::time::sleep(NOTICE_CLOSED).await;
+        }
+        let answer = self.dispatch(request).await;
         if operation.access == Access::Write {
             let (who, status) = (identity.name(), answer.status().as_u16());
             tracing::info!(

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use ipu_core::PartitionId;
+use http::{StatusCode, Uri};
+use ipu_core::{PartitionId, Timestamp};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
@@ -29,6 +29,8 @@ pub(crate) struct Params {
     pub(crate) uid: Option<String>,
     /// Give back what is in quarantine.
     pub(crate) quarantined: bool,
+    /// When the client gives up, in milliseconds since 1970: a request that is read later is refused.
+    pub(crate) not_after: Option<Timestamp>,
     /// From when on, in milliseconds since 1970.
     pub(crate) since: u64,
 }
@@ -60,6 +62,7 @@ impl Params {
                 "nowait" => params.nowait = flag("nowait", &value)?,
                 "quarantined" => params.quarantined = flag("quarantined", &value)?,
                 "since" => params.since = number("since", &value)?,
+                "notAfter" => params.not_after = Some(Timestamp::from_millis(number("notAfter", &value)?)),
                 "attempt" => params.attempt = Some(number("attempt", &value)?),
                 _ => params.uid = Some(value),
             }
@@ -109,6 +112,12 @@ fn duration(text: &str) -> Result<Duration, Problem> {
         let rule = format!("must be a number with ms, s or m, at most {longest}s");
         Problem::invalid("wait", text, rule, "use 30s, and ask again")
     })
+}
+
+/// Whether the query of a request has a `notAfter`.
+pub(crate) fn expires(uri: &Uri) -> bool {
+    let mut query = uri.query().unwrap_or_default().split('&');
+    query.any(|pair| pair.starts_with("notAfter="))
 }
 
 /// A part of a path as it was meant.

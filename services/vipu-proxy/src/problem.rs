@@ -181,6 +181,8 @@ impl From<Illegal> for Problem {
                 illegal.to_string(),
             )
             .with_fix("see GET /v1/controllers for what there is"),
+            Illegal::TooLate { .. } => conflict("TooLate")
+                .with_fix("ask again with a later notAfter; if that is refused too, compare the clocks of client and proxy"),
             Illegal::NoLease { .. } => {
                 conflict("NoLease").with_fix("ask for the partition with leaseSeconds first")
             }

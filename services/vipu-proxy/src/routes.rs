@@ -304,13 +304,14 @@ async fn get(id: &str, mut asked: Asked) -> Answer {
 }
 
 async fn put(id: &str, mut asked: Asked) -> Answer {
-    let params = asked.params(&["wait", "nowait"])?;
+    let params = asked.params(&["wait", "nowait", "notAfter"])?;
     let line = if params.nowait {
         LinePolicy::Refuse
     } else {
         LinePolicy::Wait
     };
     let mut request = request_of(json_of(&asked.body)?, id_of(id)?, line, crate::app::now())?;
+    request.not_after = params.not_after;
     asked.who.may_act_for(&request.owner)?;
     let namespaces = asked.who.namespaces().into_iter().flatten();
     request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
@@ -318,23 +319,22 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
 }
 
 async fn delete(id: &str, mut asked: Asked) -> Answer {
-    let params = asked.params(&["wait", "uid", "attempt", "quarantined"])?;
+    let params = asked.params(&["wait", "uid", "attempt", "quarantined", "notAfter"])?;
     let id = id_of(id)?;
     // Mostly its owner is known, and then the release itself finds out whether he still is.
     if let Some(owner) = known_owner(&asked.app, &id, params.uid.as_deref())
         && asked.who.may_act_for(&owner).is_ok()
     {
-        let (id, attempt, wait) = (id.clone(), params.attempt, params.wait);
-        match asked.app.delete(id, owner, attempt, wait).await {
-            Err(problem) if problem.status() == StatusCode::CONFLICT => {}
+        match asked.app.delete(id.clone(), owner, &params).await {
+            Err(problem) if problem.status() == StatusCode::CONFLICT && problem.code() != "TooLate" => {}
             deleted => return told(&deleted?),
         }
     }
-    let deleted = match owner_of(&asked.app, &id, params.uid).await? {
+    let deleted = match owner_of(&asked.app, &id, params.uid.clone()).await? {
         Held::Nothing => return ok(&DeletedDocument::gone(id)),
         Held::By(owner) => {
             asked.who.may_act_for(&owner)?;
-            asked.app.delete(id, owner, params.attempt, params.wait).await?
+            asked.app.delete(id, owner, &params).await?
         }
         Held::Found if params.quarantined => {
             asked.who.may_act_for_all()?;
@@ -356,7 +356,7 @@ fn told(deleted: &DeletedDocument) -> Answer {
 }
 
 async fn reset(id: &str, mut asked: Asked) -> Answer {
-    asked.params(&[])?;
+    let not_after = asked.params(&["notAfter"])?.not_after;
     let wanted = if asked.body.is_empty() {
         ResetPartition::default()
     } else {
@@ -373,7 +373,7 @@ async fn reset(id: &str, mut asked: Asked) -> Answer {
         Held::Nothing => return shown(&asked.app.document(&id, None).await?),
     };
     asked.who.may_act_for(&owner)?;
-    shown(&asked.app.reset(id, owner, attempt).await?)
+    shown(&asked.app.reset(id, owner, attempt, not_after).await?)
 }
 
 /// Whose a partition is.

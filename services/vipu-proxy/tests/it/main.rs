@@ -7,6 +7,7 @@ mod client;
 mod cordons;
 mod crash;
 mod events;
+mod expiry;
 mod failing;
 mod guarded;
 #[cfg(feature = "kubernetes")]

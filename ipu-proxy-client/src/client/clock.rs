@@ -1,0 +1,87 @@
+//! The clock of the proxy, by which requests expire.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use http::header::DATE;
+
+/// Largest difference between two clocks that is not corrected: `Date` counts whole seconds, and an answer takes a while.
+const TOLERANCE_MS: i64 = 2_000;
+
+/// The difference between the clock of the proxy and the clock of this host, learned from the `Date` of each answer.
+#[derive(Debug, Default)]
+pub(crate) struct ProxyClock {
+    /// Milliseconds by which the proxy is ahead.
+    offset: AtomicI64,
+}
+
+impl ProxyClock {
+    /// Takes over the time of an answer that has just arrived.
+    pub(crate) fn observe(&self, headers: &HeaderMap) {
+        let date = headers.get(DATE).and_then(|value| value.to_str().ok());
+        if let Some(date) = date.and_then(|text| httpdate::parse_http_date(text).ok()) {
+            self.observe_at(date, SystemTime::now());
+        }
+    }
+
+    fn observe_at(&self, date: SystemTime, now: SystemTime) {
+        let ahead = millis(date) - millis(now);
+        // The whole second ends up to one second later.
+        let offset = if ahead.abs() > TOLERANCE_MS {
+            ahead + 1_000
+        } else {
+            0
+        };
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// The time of the proxy after `wait`, in milliseconds since 1970.
+    pub(crate) fn after(&self, wait: Duration) -> u64 {
+        self.after_at(wait, SystemTime::now())
+    }
+
+    fn after_at(&self, wait: Duration, now: SystemTime) -> u64 {
+        let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        let then = millis(now)
+            .saturating_add(self.offset.load(Ordering::Relaxed))
+            .saturating_add(wait);
+        u64::try_from(then).unwrap_or_default()
+    }
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_request_expires_by_the_clock_of_the_proxy_where_the_clocks_differ() {
+        let wait = Duration::from_secs(30);
+        for (proxy, expires) in [
+            (1_000, 1_030_000),
+            (1_002, 1_030_000),
+            (998, 1_030_000),
+            (1_600, 1_631_000),
+            (400, 431_000),
+        ] {
+            let clock = ProxyClock::default();
+            clock.observe_at(at(proxy), at(1_000));
+            assert_eq!(clock.after_at(wait, at(1_000)), expires, "proxy at {proxy} s");
+        }
+    }
+
+    #[test]
+    fn a_wait_without_end_expires_never() {
+        let clock = ProxyClock::default();
+        assert_eq!(clock.after_at(Duration::MAX, at(1)), i64::MAX.cast_unsigned());
+    }
+}
