@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: SocketAddr,
+    local: Option<SocketAddr>,
     names: Arc<[String]>,
 }
 
@@ -18,6 +19,7 @@ impl Peer {
     pub fn at(address: SocketAddr) -> Self {
         Self {
             address,
+            local: None,
             names: Arc::default(),
         }
     }
@@ -31,7 +33,24 @@ impl Peer {
                 uris.chain(dns).collect()
             })
             .unwrap_or_default();
-        Self { address, names }
+        Self {
+            address,
+            local: None,
+            names,
+        }
+    }
+
+    /// The peer of a connection whose address here is `local`.
+    #[must_use]
+    pub const fn reached_at(mut self, local: Option<SocketAddr>) -> Self {
+        self.local = local;
+        self
+    }
+
+    /// The address of this end, if it is known.
+    #[must_use]
+    pub const fn local_address(&self) -> Option<SocketAddr> {
+        self.local
     }
 
     /// The address of the other end.

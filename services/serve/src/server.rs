@@ -165,8 +165,16 @@ async fn connect<H: Handle>(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "set nodelay");
     }
+    let local = stream.local_addr().ok();
     let Some(tls) = &options.tls else {
-        return speak(stream, Peer::at(address), handler, options, watcher).await;
+        return speak(
+            stream,
+            Peer::at(address).reached_at(local),
+            handler,
+            options,
+            watcher,
+        )
+        .await;
     };
     match tokio::time::timeout(options.handshake, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => {
@@ -175,7 +183,7 @@ async fn connect<H: Handle>(
                 Some(certificate) => Peer::with_certificate(address, certificate),
                 None => Peer::at(address),
             };
-            speak(stream, peer, handler, options, watcher).await;
+            speak(stream, peer.reached_at(local), handler, options, watcher).await;
         }
         Ok(Err(error)) => info!(%error, %address, "TLS handshake"),
         Err(_) => info!(%address, "TLS handshake took too long"),

@@ -1,6 +1,7 @@
 //! Who asks: what proves it, and what is refused.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
@@ -79,6 +80,8 @@ pub struct Credentials<'a> {
     pub bearer: Option<&'a str>,
     /// The names in the certificate that the connection was made with; it was checked already.
     pub names: &'a [String],
+    /// The addresses of both ends of the connection, the client's first.
+    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl<'a> Credentials<'a> {
@@ -98,6 +101,7 @@ impl<'a> Credentials<'a> {
         Self {
             bearer,
             names: peer.map_or(&[], Peer::names),
+            connection: peer.and_then(|peer| Some((peer.address(), peer.local_address()?))),
         }
     }
 }
@@ -265,7 +269,13 @@ fedcba9876543210  team-a   a,a-test   # two namespaces
 ";
 
     async fn ask(tokens: &Tokens, bearer: Option<&str>) -> Result<Identity, AuthError> {
-        tokens.authenticate(Credentials { bearer, names: &[] }).await
+        let (names, connection): (&[String], _) = (&[], None);
+        let credentials = Credentials {
+            bearer,
+            names,
+            connection,
+        };
+        tokens.authenticate(credentials).await
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ mod health;
 #[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
 mod kubernetes;
 mod limits;
+mod local;
 mod measured;
 mod metrics;
 mod params;

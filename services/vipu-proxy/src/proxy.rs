@@ -22,6 +22,7 @@ use crate::connector::{Connector, follow_secrets};
 use crate::front::{Front, Guard, Patience};
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
+use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::settings::{Config, Hardware, Reading, StoreChoice, read_settings};
 use crate::store::AnyStore;
@@ -325,7 +326,11 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
         config.max_requests.div_ceil(2)
     };
     if who.is_empty() {
-        who.push(Arc::new(Everybody));
+        if config.local_users {
+            who.push(Arc::new(LocalUsers::of_this_process()));
+        } else {
+            who.push(Arc::new(Everybody));
+        }
     }
     Ok(Guard {
         authenticator: Arc::new(AnyOf(who)),

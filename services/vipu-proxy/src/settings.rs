@@ -92,8 +92,8 @@ pub struct Settings {
     /// Who may read: everybody, or only who may change something [default: open].
     #[arg(long, env = "VIPU_PROXY_READING", value_name = "open|closed")]
     pub reading: Option<Reading>,
-    /// Who may change something if neither tokens nor certificates are set: nobody is asked on an address of this host alone
-    /// (the default); `none` asks nobody anywhere.
+    /// Authentication if neither tokens nor certificates are set: by default the proxy listens on this host alone and admits
+    /// its own user and root; `none` admits every client on every address.
     #[arg(long, env = "VIPU_PROXY_AUTH", value_name = "none")]
     pub auth: Option<Auth>,
     /// Most requests that are worked on at a time; further ones are answered 503 [default: 1024].
@@ -267,6 +267,8 @@ pub struct Config {
     pub(crate) kubernetes: Option<KubernetesChoice>,
     /// Whether it is asked who asks.
     pub(crate) asks: bool,
+    /// Whether the users of this host are told apart, because neither tokens nor certificates are set.
+    pub(crate) local_users: bool,
     /// Where the secrets of the controllers are.
     pub(crate) secrets: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
@@ -406,6 +408,7 @@ impl Settings {
             tls,
             kubernetes,
             asks,
+            local_users: !asks && self.auth.is_none(),
             reading: self.reading.unwrap_or(Reading::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             max_queued: self

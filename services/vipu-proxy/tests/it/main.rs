@@ -13,6 +13,7 @@ mod guarded;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod limits;
+mod local;
 mod looking;
 mod metrics;
 mod openapi;

@@ -1,0 +1,65 @@
+//! A proxy without tokens and certificates, and the users of its host.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::binary::{http, start};
+use crate::support::wanted;
+
+/// A user that runs nothing: `nobody`.
+const OTHER_USER: u32 = 65_534;
+
+/// Whether this test can run programs as another user.
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+fn can_change_user(test: &str) -> bool {
+    let curl = Command::new("curl").arg("--version").output().is_ok();
+    let can = rustix::process::geteuid().is_root() && curl;
+    assert!(
+        can || std::env::var_os("CI").is_none(),
+        "{test} needs root and curl"
+    );
+    if !can {
+        println!("skipped: {test}: it needs root and curl");
+    }
+    can
+}
+
+#[tokio::test]
+async fn another_user_of_the_host_reads_and_changes_nothing() {
+    if !can_change_user("another_user_of_the_host_reads_and_changes_nothing") {
+        return;
+    }
+    let running = start(&[
+        "--sim",
+        "pod16",
+        "--listen",
+        "127.0.0.1:0",
+        "--sim-listen",
+        "127.0.0.1:0",
+    ])
+    .await;
+    let as_other = |method: &str, path: &str, body: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-X", method, "-H", "content-type: application/json"]);
+        curl.args(["-d", body, &format!("{}{path}", running.url)]);
+        let done = curl.uid(OTHER_USER).gid(OTHER_USER).output().unwrap();
+        serde_json::from_slice::<Value>(&done.stdout).unwrap()
+    };
+    let body = wanted("mnist", 4).to_string();
+    for (method, path) in [
+        ("PUT", "/v1/partitions/p"),
+        ("DELETE", "/v1/partitions/p"),
+        ("POST", "/v1/repair"),
+    ] {
+        let refused = as_other(method, path, &body);
+        assert_eq!(refused["code"], "Unauthenticated", "{refused}");
+        assert!(refused.to_string().contains("--token-file"), "{refused}");
+    }
+    assert_eq!(as_other("POST", "/query", r#"{"size": 4}"#)["numOfPartitions"], 4);
+
+    let put = http().put(format!("{}/v1/partitions/p?wait=30s", running.url));
+    let own = put.json(&wanted("mnist", 4)).send().await.unwrap();
+    assert_eq!(own.status(), 200);
+}
