@@ -1,8 +1,8 @@
-//! Clients that make, reset and give back partitions, and repeat what they have no answer to.
+//! Clients that create, reset and release partitions, and repeat requests that were not answered.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_testkit::Random;
 use reqwest::{Method, StatusCode};
@@ -27,11 +27,29 @@ pub(super) struct Client {
 }
 
 /// The same for every try.
-struct Wanted {
-    id: String,
+pub(super) struct Wanted {
+    pub(super) id: String,
     owner: Value,
     size: u32,
+    /// Raised for each reset, and when the partition was lost.
+    attempt: u32,
 }
+
+impl Wanted {
+    fn owner_text(&self) -> String {
+        self.owner.to_string()
+    }
+
+    fn uid(&self) -> &str {
+        self.owner["uid"].as_str().unwrap()
+    }
+}
+
+/// Ids for which the owners of several clients ask.
+const SHARED_IDS: u32 = 3;
+
+/// Time that most requests take at most, and some.
+const DEADLINES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(2)];
 
 impl Client {
     pub(super) fn new(number: u64, seed: u64, scene: &Arc<Scene>) -> Self {
@@ -43,23 +61,22 @@ impl Client {
     }
 
     /// Lives until all operations are done. Answers what it still holds: some clients keep their last partition.
-    pub(super) async fn live(mut self) -> Option<String> {
+    pub(super) async fn live(mut self) -> Option<Wanted> {
         let mut jobs = 0;
         loop {
-            let wanted = self.next_job(jobs);
+            let mut wanted = self.next_job(jobs);
             jobs += 1;
-            let mut attempt = 0;
-            self.until_active(&wanted, attempt).await;
+            self.until_active(&mut wanted).await;
             while self.random.chance(30) && self.has_work() {
-                attempt += 1;
+                wanted.attempt += 1;
                 self.scene.watch.drops(&wanted.id);
-                self.until_active(&wanted, attempt).await;
+                self.until_active(&mut wanted).await;
             }
             if !self.has_work() && self.keeps() {
-                return Some(wanted.id);
+                return Some(wanted);
             }
             self.scene.watch.drops(&wanted.id);
-            give_back(&self.scene, &wanted.id).await;
+            give_back(&self.scene, &wanted).await;
             if !self.count() {
                 return None;
             }
@@ -79,8 +96,14 @@ impl Client {
         );
         let uid = format!("job{number}");
         let key = ipu_core::JobKey::new(&namespace, &name, &uid).unwrap();
+        let shared = !self.keeps() && self.random.chance(20);
         Wanted {
-            id: key.partition_id(0).to_string(),
+            id: if shared {
+                format!("shared{}", self.random.below(SHARED_IDS))
+            } else {
+                key.partition_id(0).to_string()
+            },
+            attempt: 0,
             owner: json!({"kind": "Client", "namespace": namespace, "name": name, "uid": uid}),
             size,
         }
@@ -105,22 +128,24 @@ impl Client {
         left.is_ok_and(|left| left > 1)
     }
 
-    /// Asks for the partition, fresh for `attempt`, until it is there.
-    async fn until_active(&mut self, wanted: &Wanted, attempt: u32) {
-        let path = format!("/v1/partitions/{}?wait=2s", wanted.id);
-        let body = json!({"owner": wanted.owner, "attempt": attempt, "size": wanted.size});
+    /// Asks for the partition until it is there, fresh for the attempt.
+    async fn until_active(&mut self, wanted: &mut Wanted) {
         loop {
-            match call(&self.scene, Method::PUT, &path, Some(&body)).await {
+            let deadline = DEADLINES[usize::from(self.random.chance(30))];
+            match put(&self.scene, wanted, deadline).await {
                 Some((StatusCode::OK, document)) => {
                     assert_eq!(document["state"], "active", "{document}");
-                    assert_eq!(document["attempt"], attempt, "{document}");
+                    assert_eq!(document["attempt"], wanted.attempt, "{document}");
+                    assert_eq!(document["owner"], wanted.owner, "{document}");
+                    self.scene.watch.has(&wanted.id, &wanted.owner_text(), &document);
                     break;
                 }
+                // Its controller has lost it.
+                Some((_, document)) if document["code"] == "PartitionFailed" => wanted.attempt += 1,
                 Some((status, document)) if !may_be_repeated(status) => panic!("{status}: {document}"),
                 _ => self.pause().await,
             }
         }
-        self.scene.watch.has(&wanted.id);
         self.count();
     }
 
@@ -129,12 +154,27 @@ impl Client {
     }
 }
 
-/// Gives a partition back until it is gone.
-pub(super) async fn give_back(scene: &Scene, id: &str) {
-    let path = format!("/v1/partitions/{id}?wait=2s");
+/// Asks once for a partition.
+pub(super) async fn put(scene: &Scene, wanted: &Wanted, deadline: Duration) -> Option<(StatusCode, Value)> {
+    let path = format!("/v1/partitions/{}?wait=1s", wanted.id);
+    let body = json!({"owner": wanted.owner, "attempt": wanted.attempt, "size": wanted.size});
+    call(scene, Method::PUT, &path, deadline, Some(&body)).await
+}
+
+/// Makes a partition again that its controller has lost.
+pub(super) async fn renew(scene: &Scene, wanted: &mut Wanted) {
+    wanted.attempt += 1;
+    scene.watch.drops(&wanted.id);
+    put(scene, wanted, DEADLINES[0]).await;
+}
+
+/// Releases a partition until it is gone. Another owner may have its id then.
+pub(super) async fn give_back(scene: &Scene, wanted: &Wanted) {
+    let path = format!("/v1/partitions/{}?wait=1s&uid={}", wanted.id, wanted.uid());
     loop {
-        match call(scene, Method::DELETE, &path, None).await {
+        match call(scene, Method::DELETE, &path, DEADLINES[0], None).await {
             Some((StatusCode::OK, _)) => return,
+            Some((_, document)) if document["code"] == "NotTheOwner" => return,
             Some((status, document)) if !may_be_repeated(status) => panic!("{status}: {document}"),
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -146,15 +186,18 @@ fn may_be_repeated(status: StatusCode) -> bool {
     status == StatusCode::ACCEPTED || status == StatusCode::CONFLICT || status.is_server_error()
 }
 
-/// One call; none if there is no answer.
+/// One call, which expires when the client gives up; none if there is no answer.
 async fn call(
     scene: &Scene,
     method: Method,
     path: &str,
+    deadline: Duration,
     body: Option<&Value>,
 ) -> Option<(StatusCode, Value)> {
-    let url = format!("http://{}{path}", scene.front.address);
-    let mut request = http().request(method, url).timeout(Duration::from_secs(20));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let not_after = (now + deadline).as_millis();
+    let url = format!("http://{}{path}&notAfter={not_after}", scene.front.address);
+    let mut request = http().request(method, url).timeout(deadline);
     if let Some(body) = body {
         request = request.json(body);
     }

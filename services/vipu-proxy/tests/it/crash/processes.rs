@@ -77,6 +77,14 @@ impl Simulator {
         (*child, _) = Self::spawn(self.address, &self.state).await;
     }
 
+    /// Kills it, and starts it again without its state: its partitions are gone.
+    pub(super) async fn empty(&self) {
+        let mut child = self.child.lock().await;
+        child.kill().await.unwrap();
+        std::fs::remove_file(&self.state).ok();
+        (*child, _) = Self::spawn(self.address, &self.state).await;
+    }
+
     /// What it has; none if it does not answer.
     pub(super) async fn partitions(&self) -> Option<Vec<Listed>> {
         let document = get(&format!("http://{}/v1/partitions", self.address)).await?;
