@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use ipu_core::{Action, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World};
+use ipu_core::{
+    Action, Change, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World,
+};
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
 
@@ -184,9 +186,12 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
             return ((None, false), Vec::new());
         }
         let changes = state.act(&decided, &world, &owners, window);
-        let mut after = state.clone();
-        changes.iter().for_each(|change| after.apply(change));
-        let entry = after.get(&id).cloned();
+        let changed = changes.iter().rev().find_map(|change| match change {
+            Change::Put(entry) if entry.id == id => Some(Some(Entry::clone(entry))),
+            Change::Remove(removed) if *removed == id => Some(None),
+            _ => None,
+        });
+        let entry = changed.unwrap_or_else(|| state.get(&id).cloned());
         let fresh = before != entry.as_ref().map(|entry| entry.state.clone());
         ((entry, fresh), changes)
     };

@@ -209,7 +209,12 @@ impl App {
     ) -> Result<PartitionDocument, Problem> {
         let entry = self.entry(id).await?;
         let waiting = match (&entry.state, waiting) {
-            (EntryState::Waiting { .. }, None) => self.line().await?.remove(id),
+            (EntryState::Waiting { .. }, None) => match self.ledger.judge(id).await? {
+                Some(Verdict::Stay(waiting)) => Some(waiting),
+                // Its position is the number of those that stay ahead of it.
+                Some(_) => self.line().await?.remove(id),
+                None => None,
+            },
             (EntryState::Waiting { .. }, known) => known,
             _ => None,
         };

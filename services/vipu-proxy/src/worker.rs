@@ -1,9 +1,10 @@
 //! What goes on without anybody asking: requests that were answered before they were done, the line, and repair.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, Verdict};
+use ipu_core::{Entry, EntryState, PartitionId, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -126,22 +127,22 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
         moves && !app.is_driven(&entry.id) && is_asked(app, entry)
     };
     let mut todo: Vec<Entry> = entries.iter().filter(under_way).cloned().collect();
-    let mut waiting = 0;
-    if entries
+    let queued = |entry: &&Entry| matches!(entry.state, EntryState::Waiting { .. });
+    let queued: BTreeMap<&PartitionId, &Entry> = entries
         .iter()
-        .any(|entry| matches!(entry.state, EntryState::Waiting { .. }))
-    {
+        .filter(queued)
+        .map(|entry| (&entry.id, entry))
+        .collect();
+    if !queued.is_empty() {
         for (id, verdict) in app.ledger.line().await? {
-            waiting += 1;
-            let entry = entries.iter().find(|entry| entry.id == id);
-            if let (Verdict::Go { .. }, Some(entry)) = (verdict, entry)
+            if let (Verdict::Go { .. }, Some(entry)) = (verdict, queued.get(&id))
                 && !app.is_driven(&id)
             {
-                todo.push(entry.clone());
+                todo.push((*entry).clone());
             }
         }
     }
-    let count = todo.len() + waiting;
+    let count = todo.len() + queued.len();
     let mut tasks = JoinSet::new();
     for entry in todo {
         if tasks.len() >= AT_A_TIME {
