@@ -23,6 +23,7 @@
 //! # Ok::<(), ipu_k8s::crd::ManifestError>(())
 //! ```
 
+mod account;
 mod definition;
 mod document;
 mod edit;

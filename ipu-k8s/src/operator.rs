@@ -22,6 +22,7 @@ mod port;
 mod reconcile;
 mod record;
 mod report;
+mod rights;
 mod run;
 mod tell;
 mod trouble;

@@ -1,7 +1,7 @@
 //! The Kubernetes objects of a job: pure functions from what was parsed and granted to what is asked of the API server.
 //!
 //! Seed 000 §6.8.1 says which there are: workers; and, for a job with a launcher, a ConfigMap (the script of remote
-//! execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding, and the launcher.
+//! execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each instance, and the launcher.
 //!
 //! | of `spec.workers.template` | workers | launcher |
 //! |---|---|---|
@@ -31,6 +31,7 @@ use ipu_core::{JobSpec, PartitionId, Shape};
 use serde_json::{Map, Value, json};
 
 pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER, selector};
+pub(crate) use self::shared::launcher_role;
 
 use crate::crd::{IpuJob, leads_to_partition};
 
@@ -93,7 +94,8 @@ pub struct Blueprint<'a> {
 }
 
 impl Blueprint<'_> {
-    /// Everything but workers and launchers that a job with a launcher needs, to be applied in this order.
+    /// Everything but workers, launchers and [their rights](Self::launcher_rights) that a job with a launcher needs, to be
+    /// applied in this order.
     #[must_use]
     pub fn shared(&self) -> Vec<Value> {
         match self.spec.shape() {

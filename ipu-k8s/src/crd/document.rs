@@ -116,6 +116,7 @@ impl Manifest {
             _ => (idle, None),
         };
         violations.extend(refused);
+        violations.extend(self.job.launcher_accounts());
         match parsed {
             Some(mut parsed) if self.faults.is_empty() && violations.is_empty() => {
                 parsed.warnings.extend(tolerated.map(Warning::from));

@@ -94,6 +94,7 @@ impl Operator {
             } => {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint, *attempt).await?;
+                self.grant(blueprint, *instance).await?;
                 let pod = blueprint.launcher(*instance, *attempt, &place);
                 let who = Gone {
                     worker: None,

@@ -11,6 +11,7 @@ use ipu_core::{Gone, JobKey, Timestamp};
 
 use self::holds::Active;
 use super::pods::KubePod;
+use super::rights::Rights;
 
 /// Shared by everybody who works on jobs.
 #[derive(Debug, Default)]
@@ -49,6 +50,8 @@ struct Known {
     on_its_way: HashMap<JobKey, Timestamp>,
     /// What was applied last of the objects that a job shares, by the job.
     applied: HashMap<JobKey, u64>,
+    /// The rights of launchers that are known, by the job and the instance.
+    rights: HashMap<JobKey, BTreeMap<u32, Rights>>,
     /// The processes that others took away, with their instances, by their job.
     taken: HashMap<JobKey, BTreeSet<(u32, Gone)>>,
     /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
@@ -170,6 +173,26 @@ impl Cache {
         self.lock().applied.remove(job);
     }
 
+    /// Returns the rights of the job's launchers by instance. Of an instance without an entry they are not known.
+    pub(super) fn rights(&self, job: &JobKey) -> BTreeMap<u32, Rights> {
+        self.lock().rights.get(job).cloned().unwrap_or_default()
+    }
+
+    /// Records the rights of the launcher of an instance.
+    pub(super) fn has_rights(&self, job: &JobKey, instance: u32, rights: Rights) {
+        let mut known = self.lock();
+        let all = known.rights.entry(job.clone()).or_default();
+        all.insert(instance, rights);
+    }
+
+    /// Records that the rights of the launcher of an instance are not known.
+    pub(super) fn doubts_rights(&self, job: &JobKey, instance: u32) {
+        let mut known = self.lock();
+        if let Some(all) = known.rights.get_mut(job) {
+            all.remove(&instance);
+        }
+    }
+
     /// The job is gone.
     pub fn forget(&self, job: &JobKey) {
         let mut known = self.lock();
@@ -177,6 +200,7 @@ impl Cache {
         known.settled.remove(job);
         known.active.remove(job);
         known.applied.remove(job);
+        known.rights.remove(job);
         known.begun.remove(job);
         known.on_its_way.remove(job);
         known.unsure.remove(job);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::HeaderValue;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, DynamicObject, LogParams, Patch, PatchParams, PostParams, Preconditions};
@@ -32,6 +32,9 @@ const LAST_LINES: i64 = 64;
 
 /// What is read of them at most, because a line may be as long as it likes. What is longer lacks its end, and tells nothing.
 const LAST_BYTES: i64 = 1 << 20;
+
+/// The media type of a JSON Patch (RFC 6902).
+const JSON_PATCH: &str = "application/json-patch+json";
 
 /// The API server of a `kube` configuration.
 #[derive(Clone)]
@@ -111,6 +114,12 @@ pub(super) fn pods() -> ApiResource {
 pub(super) fn jobs() -> ApiResource {
     let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", IpuJob::KIND);
     ApiResource::from_gvk_with_plural(&kind, "ipujobs")
+}
+
+/// Roles.
+fn roles() -> ApiResource {
+    let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role");
+    ApiResource::from_gvk_with_plural(&kind, "roles")
 }
 
 /// The resource of an object that the operator applies.
@@ -289,6 +298,23 @@ impl ApiServer for KubeApi {
         call(api.patch(text("name"), &params, &Patch::Merge(patch)))
             .await
             .map(drop)
+    }
+
+    async fn revoke(&self, namespace: &str, role: &str, uid: &str) -> Result<(), PortError> {
+        let patch = json!([
+            {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": uid},
+            {"op": "add", "path": "/rules", "value": []},
+        ]);
+        let url = DynamicObject::url_path(&roles(), Some(namespace));
+        let request = http::Request::patch(format!("{url}/{role}?fieldManager={FIELD_MANAGER}"))
+            .header(CONTENT_TYPE, JSON_PATCH)
+            .body(patch.to_string().into_bytes());
+        match self.send(request.map_err(Error::BuildRequest)).await {
+            // The test has failed: the Role is of another owner.
+            Err(PortError::Refused { code, .. }) if code == "Invalid" => Ok(()),
+            Ok(_) | Err(PortError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn patch_job(&self, namespace: &str, name: &str, patch: &Value) -> Result<Value, PortError> {

@@ -93,6 +93,8 @@ pub trait ApiServer: Send + Sync {
     }
     /// Creates any other object, or makes it what this one says.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
+    /// Empties the rules of the Role of this name, if the job of this uid is its owner. Nothing if there is no such Role.
+    async fn revoke(&self, namespace: &str, role: &str, uid: &str) -> Result<(), PortError>;
     /// Patches metadata and spec of a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a
     /// `resourceVersion` that is not the newest.
     async fn patch_job(&self, namespace: &str, name: &str, patch: &Value) -> Result<Value, PortError>;

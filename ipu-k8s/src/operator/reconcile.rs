@@ -169,7 +169,8 @@ impl Operator {
             Err(why) => return self.leave_alone(&object, &why).await,
         };
         let generation = object["metadata"]["generation"].clone();
-        let (job, faults) = IpuJob::from_value(object.clone());
+        let (job, mut faults) = IpuJob::from_value(object.clone());
+        faults.extend(job.launcher_accounts());
         let spec = match job.to_raw().parse(&self.limits) {
             Ok(parsed) if faults.is_empty() => parsed.spec,
             Ok(_) => return self.refuse(key, &object, status, &faults).await,
@@ -201,9 +202,16 @@ impl Operator {
                 return self.excuse(key, &object, status, error).await;
             }
             let mut moves = 0;
-            let mut trouble = None;
+            let rights = self
+                .check_rights(&blueprint, &observation.status, &seen, &plan)
+                .await;
+            let mut trouble = match rights {
+                Ok(()) => None,
+                Err(error) => Some(Trouble::of(&object, error)?),
+            };
             for effect in &plan.effects {
-                if moves == MOST_EFFECTS {
+                // No worker is deleted, and its name free, before the right to it was revoked.
+                if moves == MOST_EFFECTS || trouble.is_some() {
                     break;
                 }
                 tracing::debug!(job = %spec.key(), ?effect, "does");
@@ -337,6 +345,8 @@ impl Operator {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return self.give_up(key, object, &before).await;
         }
+        // Nobody supervises the rights of its launchers any more.
+        self.revoke_all(key, &before, &self.cache.pods(key)).await?;
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let mut after = before.clone();
         after.last_message = format!("the job cannot be run: {}", told.join("; "));
@@ -366,6 +376,7 @@ impl Operator {
         // Of some that are gone it is remembered how they ended.
         let mut pods = self.cache.pods(key);
         pods.retain(|pod| !pod.gone);
+        self.revoke_all(key, status, &pods).await?;
         if !pods.is_empty() {
             for pod in &pods {
                 match self.delete(pod).await {

@@ -94,7 +94,7 @@ impl Blueprint<'_> {
             "image": self.installation.launcher_image,
             "imagePullPolicy": self.installation.launcher_image_pull_policy,
             "command": ["ipu-launcher", "wait", "--install", TOOLS_MOUNT],
-            // Otherwise it would hear of everything in the namespace.
+            // A Pod of another owner that took the name of a worker is none.
             "env": [{"name": "IPU_LAUNCHER_SELECTOR", "value": format!("{JOB_UID}={}", self.spec.key().uid)}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "securityContext": security,
@@ -162,7 +162,7 @@ impl Blueprint<'_> {
         variables
     }
 
-    /// The name of the launchers' service account, role and binding.
+    /// The name of the launchers' service account.
     pub(super) fn launcher_account(&self) -> String {
         format!("{}-launcher", self.spec.key().name)
     }

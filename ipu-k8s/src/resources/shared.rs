@@ -19,23 +19,37 @@ pub(super) const TOOLS_VOLUME: &str = "ipu-tools";
 /// `mpirun` gives it a host, which is the name of a worker, and a command.
 const SCRIPT: &str = "#!/bin/sh\nexec /opt/ipu/ipu-launcher agent \"$@\"\n";
 
-/// The most workers that a Role names one by one; of more the launcher may start processes in any Kubernetes Pod of its
-/// namespace, which is still no more than who submits jobs there may do.
-const MOST_NAMED: u32 = 1024;
+/// The Role of the launcher of an instance, and the binding of it: as the launcher is called, `<job>-launcher[-<instance>]`.
+pub(crate) fn launcher_role(job: &str, instance: u32) -> String {
+    match instance {
+        0 => format!("{job}-launcher"),
+        further => format!("{job}-launcher-{further}"),
+    }
+}
 
 impl Blueprint<'_> {
     pub(super) fn shared_objects(&self) -> Vec<Value> {
-        let name = self.launcher_account();
+        let account = json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": self.metadata(&self.launcher_account(), self.labels()),
+        });
+        vec![self.config_map(), account]
+    }
+
+    /// Returns the Role that lets a launcher see the workers of instance `instance` and run commands in them, and its
+    /// binding, to be applied in this order.
+    ///
+    /// RBAC knows Pods by name alone. Apply them only while every worker of the instance exists and the job is its
+    /// controller: otherwise they are rights over Pods of other owners.
+    #[must_use]
+    pub fn launcher_rights(&self, instance: u32) -> [Value; 2] {
+        let name = launcher_role(self.spec.key().name.as_str(), instance);
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": self.metadata(&name, self.labels()),
-            "rules": self.launcher_rules(),
-        });
-        let account = json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": self.metadata(&name, self.labels()),
+            "rules": self.launcher_rules(instance),
         });
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -44,11 +58,11 @@ impl Blueprint<'_> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{
                 "kind": "ServiceAccount",
-                "name": name,
+                "name": self.launcher_account(),
                 "namespace": self.spec.key().namespace.as_str(),
             }],
         });
-        vec![self.config_map(), account, role, binding]
+        [role, binding]
     }
 
     /// Script and hostfiles: `hostfile` of the first instance, `hostfile-<instance>` of the others.
@@ -83,21 +97,15 @@ impl Blueprint<'_> {
         })
     }
 
-    /// To see the workers, and to start processes in them.
-    fn launcher_rules(&self) -> Value {
-        let all = self
-            .spec
-            .instances()
-            .saturating_mul(self.spec.workers_per_instance());
-        let mut start = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]});
-        if all <= MOST_NAMED {
-            let workers = (0..self.spec.instances()).flat_map(|instance| {
-                (0..self.spec.workers_per_instance())
-                    .map(move |worker| Value::from(self.spec.worker_name(instance, worker)))
-            });
-            start["resourceNames"] = Value::Array(workers.collect());
-        }
-        json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}, start])
+    /// To see the workers of one instance, and to run commands in them.
+    fn launcher_rules(&self, instance: u32) -> Value {
+        let workers: Vec<String> = (0..self.spec.workers_per_instance())
+            .map(|worker| self.spec.worker_name(instance, worker))
+            .collect();
+        json!([
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"], "resourceNames": workers},
+            {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"], "resourceNames": workers},
+        ])
     }
 }
 

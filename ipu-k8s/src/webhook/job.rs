@@ -183,16 +183,25 @@ fn manifest(request: &Request, object: &Value) -> Manifest {
     manifest
 }
 
-/// A copy of `spec` that has of its template, the largest part by far, only what a job is judged by: whether there are containers. None
-/// without a template.
+/// A copy of `spec` that has of its template, the largest part by far, only what a job is judged by: whether there are containers, and
+/// its ServiceAccount. None without a template.
 fn without_template(spec: &Value) -> Option<Value> {
-    let containers = |template: &Map<String, Value>| {
+    let outline = |template: &Map<String, Value>| {
         let spec = template.get("spec")?.as_object()?;
-        Some(match spec.get("containers")? {
-            Value::Null => json!({"spec": {}}),
-            Value::Array(items) if items.is_empty() => json!({"spec": {"containers": []}}),
-            _ => json!({"spec": {"containers": [{}]}}),
-        })
+        let mut outline = Map::new();
+        match spec.get("containers") {
+            None | Some(Value::Null) => None,
+            Some(Value::Array(items)) if items.is_empty() => {
+                outline.insert("containers".to_owned(), json!([]))
+            }
+            Some(_) => outline.insert("containers".to_owned(), json!([{}])),
+        };
+        for field in ["serviceAccountName", "serviceAccount"] {
+            if let Some(name) = spec.get(field) {
+                outline.insert(field.to_owned(), name.clone());
+            }
+        }
+        Some(json!({"spec": outline}))
     };
     let template = spec.pointer("/workers/template")?.as_object()?;
     let copied = |object: &Map<String, Value>, but: &str, instead: Value| {
@@ -203,7 +212,7 @@ fn without_template(spec: &Value) -> Option<Value> {
         copy.insert(but.to_owned(), instead);
         Value::Object(copy)
     };
-    let outline = containers(template).unwrap_or_else(|| json!({}));
+    let outline = outline(template).unwrap_or_else(|| json!({}));
     let workers = copied(spec.get("workers")?.as_object()?, "template", outline);
     Some(copied(spec.as_object()?, "workers", workers))
 }

@@ -10,6 +10,7 @@ mod passes;
 mod port;
 mod random;
 mod refused;
+mod rights;
 mod simulation;
 mod taken;
 mod telling;

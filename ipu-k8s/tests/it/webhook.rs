@@ -330,6 +330,34 @@ fn a_job_whose_workers_have_nothing_to_run_is_refused_by_field_value_rule_and_fi
 }
 
 #[test]
+fn a_template_that_names_the_account_of_a_launcher_is_refused() {
+    let with = |account: &Value| {
+        let mut job = job();
+        for (field, name) in account.as_object().unwrap() {
+            job["spec"]["workers"]["template"]["spec"][field] = name.clone();
+        }
+        job
+    };
+    for field in ["serviceAccountName", "serviceAccount"] {
+        let thief = with(&json!({field: "db-launcher"}));
+        let answer = created(&thief);
+        let said = format!(
+            "spec.workers.template.spec.{field} = db-launcher: names that end in -launcher are reserved"
+        );
+        assert!(answer.message().contains(&said), "{}", answer.message());
+        assert!(!judge("UPDATE", &thief, &job()).allowed());
+        // One that is stored can be changed otherwise.
+        let mut suspended = thief.clone();
+        suspended["spec"]["suspend"] = true.into();
+        assert!(judge("UPDATE", &suspended, &thief).allowed());
+    }
+    for fine in ["trainer", "launcher", "db-launcher-1", ""] {
+        let answer = created(&with(&json!({"serviceAccountName": fine})));
+        assert!(answer.allowed(), "{}", answer.message());
+    }
+}
+
+#[test]
 fn a_stored_job_without_containers_can_still_be_changed() {
     let stored = job_with(&json!({"workers": {}}));
     for (workers, instances) in [

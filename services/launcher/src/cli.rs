@@ -54,7 +54,7 @@ pub(crate) struct Wait {
     /// Gives up after so many seconds; otherwise never, as long as the workers can still become ready.
     #[arg(long, env = "IPU_LAUNCHER_DEADLINE", value_name = "SECONDS")]
     pub(crate) deadline: Option<u64>,
-    /// Watches Kubernetes Pods with these labels only; otherwise all of the namespace.
+    /// Takes a Kubernetes Pod for a worker only if it has these labels besides its name.
     #[arg(long, env = "IPU_LAUNCHER_SELECTOR", value_name = "LABELS")]
     pub(crate) selector: Option<String>,
     /// How many seconds a worker that was deleted may take to be made again.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use tokio_stream::StreamExt as _;
+use kube::{Api, Client};
+use tokio_stream::{StreamExt as _, StreamMap};
 
 use crate::cli::Wait;
 use crate::exit::Failure;
@@ -35,13 +35,14 @@ async fn watch(client: Client, namespace: &str, options: &Wait) -> Result<u8, Fa
         .deadline
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut signals = Signals::new().map_err(|error| Failure::Configuration(error.to_string()))?;
-    // It begins anew by itself after a gap, a restart of the API server, or a version that is too old (410).
-    let events = watcher(
-        Api::<Pod>::namespaced(client, namespace),
-        selection(options, &names),
-    )
-    .default_backoff();
-    let mut events = std::pin::pin!(events);
+    let api = Api::<Pod>::namespaced(client, namespace);
+    // One watch for each worker: RBAC lets a launcher list and watch Pods by their names, and no others. A watch begins anew by
+    // itself after a gap, a restart of the API server, or a version that is too old (410).
+    let mut events = StreamMap::new();
+    for name in names {
+        let events_of = watcher(api.clone(), selection(options, &name)).default_backoff();
+        events.insert(name, Box::pin(events_of));
+    }
     let mut trouble = String::new();
     loop {
         let now = Instant::now();
@@ -59,11 +60,11 @@ async fn watch(client: Client, namespace: &str, options: &Wait) -> Result<u8, Fa
         let next = [again, deadline].into_iter().flatten().min();
         tokio::select! {
             event = events.next() => match event {
-                Some(Ok(event)) => {
+                Some((name, Ok(event))) => {
                     trouble.clear();
-                    apply(&mut workers, event);
+                    apply(&mut workers, &name, event);
                 }
-                Some(Err(error)) => {
+                Some((_, Err(error))) => {
                     let text = format!("cannot watch Kubernetes Pods in {namespace}: {error}");
                     if text != trouble {
                         say(&text);
@@ -78,41 +79,28 @@ async fn watch(client: Client, namespace: &str, options: &Wait) -> Result<u8, Fa
     }
 }
 
-fn apply(workers: &mut Workers, event: Event<Pod>) {
-    let lines = match event {
+/// Takes in an event of the watch of the worker of this name.
+fn apply(workers: &mut Workers, name: &str, event: Event<Pod>) {
+    let line = match event {
         Event::Init => {
-            workers.list_begins();
-            Vec::new()
+            workers.list_begins(name);
+            None
         }
-        Event::Apply(pod) | Event::InitApply(pod) => {
-            workers.seen(&pod.name_any(), judge(&pod)).into_iter().collect()
-        }
-        Event::Delete(pod) => workers
-            .deleted(&pod.name_any(), Instant::now())
-            .into_iter()
-            .collect(),
-        Event::InitDone => {
-            let mut lines = workers.list_ends(Instant::now());
-            lines.extend(
-                workers
-                    .unready()
-                    .into_iter()
-                    .filter(|line| line.ends_with("does not exist yet")),
-            );
-            lines
-        }
+        Event::Apply(pod) | Event::InitApply(pod) => workers.seen(name, judge(&pod)),
+        Event::Delete(_) => workers.deleted(name, Instant::now()),
+        Event::InitDone => workers.list_ends(name, Instant::now()),
     };
-    for line in lines {
+    if let Some(line) = line {
         say(&line);
     }
 }
 
-/// A single worker is watched alone; several by their labels, or among all of the namespace.
-fn selection(options: &Wait, names: &[String]) -> watcher::Config {
-    match (&options.selector, names) {
-        (Some(labels), _) => watcher::Config::default().labels(labels),
-        (None, [one]) => watcher::Config::default().fields(&format!("metadata.name={one}")),
-        (None, _) => watcher::Config::default(),
+/// Selects the worker of this name, if it has the labels that are asked for.
+fn selection(options: &Wait, name: &str) -> watcher::Config {
+    let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    match &options.selector {
+        Some(labels) => one.labels(labels),
+        None => one,
     }
 }
 

@@ -20,8 +20,8 @@ enum Known {
 pub(crate) struct Workers {
     all: BTreeMap<String, Known>,
     grace: Duration,
-    /// Who was seen since the list began anew.
-    listed: Option<BTreeSet<String>>,
+    /// Those whose list has begun, and that were not in it so far.
+    unlisted: BTreeSet<String>,
 }
 
 /// What that means.
@@ -40,7 +40,7 @@ impl Workers {
         Self {
             all: names.iter().map(|name| (name.clone(), Known::Absent)).collect(),
             grace,
-            listed: None,
+            unlisted: BTreeSet::new(),
         }
     }
 
@@ -48,31 +48,25 @@ impl Workers {
         self.all.len()
     }
 
-    /// A list of all that there are begins.
-    pub(crate) fn list_begins(&mut self) {
-        self.listed = Some(BTreeSet::new());
+    /// The list of this one begins.
+    pub(crate) fn list_begins(&mut self, name: &str) {
+        self.unlisted.insert(name.to_owned());
     }
 
-    /// A list is complete: who is not on it is gone.
-    pub(crate) fn list_ends(&mut self, now: Instant) -> Vec<String> {
-        let listed = self.listed.take().unwrap_or_default();
-        let missing: Vec<String> = self
-            .all
-            .keys()
-            .filter(|name| !listed.contains(*name))
-            .cloned()
-            .collect();
-        missing
-            .iter()
-            .filter_map(|name| self.deleted(name, now))
-            .collect()
+    /// The list of this one is complete: if it was not in it, it does not exist. Returns what there is to say, if that is new.
+    pub(crate) fn list_ends(&mut self, name: &str, now: Instant) -> Option<String> {
+        if !self.unlisted.remove(name) {
+            return None;
+        }
+        if self.all.get(name) == Some(&Known::Absent) {
+            return Some(format!("{name} does not exist yet"));
+        }
+        self.deleted(name, now)
     }
 
     /// One was seen. Answers what there is to say, if that is new.
     pub(crate) fn seen(&mut self, name: &str, worker: Worker) -> Option<String> {
-        if let Some(listed) = &mut self.listed {
-            listed.insert(name.to_owned());
-        }
+        self.unlisted.remove(name);
         let known = self.all.get_mut(name)?;
         let now = Known::There(worker);
         if *known == now {
@@ -182,14 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_on_a_complete_list_was_deleted_while_nobody_watched() {
+    fn a_worker_that_its_complete_list_lacks_was_deleted_while_nobody_watched() {
         let (mut workers, now) = (two(), Instant::now());
         for name in ["a", "b"] {
             workers.seen(name, Worker::Ready);
         }
-        workers.list_begins();
+        for name in ["a", "b"] {
+            workers.list_begins(name);
+        }
         workers.seen("b", Worker::Ready);
-        assert_eq!(workers.list_ends(now).len(), 1);
+        assert_eq!(workers.list_ends("b", now), None);
+        assert!(workers.list_ends("a", now).is_some());
         assert_eq!(workers.verdict(now), Verdict::Wait(Some(now + GRACE)));
         assert_eq!(workers.unready(), ["a was deleted"]);
     }

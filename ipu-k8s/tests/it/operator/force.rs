@@ -88,10 +88,11 @@ pub(super) fn is_foreign(pod: &Value) -> bool {
 
 impl State {
     /// Somebody deletes a Kubernetes Pod, which has its time to end.
-    pub(super) fn end_pod(&mut self, name: &str) {
+    pub(crate) fn end_pod(&mut self, name: &str) {
         if !self.pods[name]["metadata"]["deletionTimestamp"].is_null() {
             return;
         }
+        self.others_remove(name);
         let grace = 30_u64;
         let gone_by = time(self.now / 1000 * 1000 + grace * 1000);
         self.change_pod(name, |pod| {
@@ -102,6 +103,7 @@ impl State {
 
     /// Takes a Kubernetes Pod away by force. If it runs, its process goes on unseen.
     pub(crate) fn take_by_force(&mut self, name: &str) {
+        self.others_remove(name);
         let pod = &self.pods[name];
         let user = self.running.get(pod["metadata"]["uid"].as_str().unwrap());
         if let Some((partition, ..)) = user {

@@ -77,6 +77,9 @@ impl State {
                     label("graphcore.ai/attempt"),
                 );
                 self.expect_fenced(&pod, &user.0);
+                if is_launcher(&pod) {
+                    self.expect_rights(&pod);
+                }
                 self.running.insert(uid, user);
                 let ready = if self.hinders() { "False" } else { "True" };
                 self.change_pod(name, |pod| {

@@ -130,6 +130,7 @@ impl ApiServer for Port {
                 Some(pod) if pod["metadata"]["uid"] != uid => Err(PortError::Conflict(name.into())),
                 Some(_) => {
                     state.writes += 1;
+                    state.expect_no_rights(name);
                     state.change_pod(name, |pod| pod["metadata"]["deletionTimestamp"] = now.into());
                     Ok(())
                 }
@@ -150,10 +151,26 @@ impl ApiServer for Port {
         .await
     }
 
-    async fn apply(&self, _: &Value) -> Result<(), PortError> {
+    async fn apply(&self, object: &Value) -> Result<(), PortError> {
         self.call(|state| {
             state.writes += 1;
             state.applied += 1;
+            state.write_role(object);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn revoke(&self, _: &str, role: &str, uid: &str) -> Result<(), PortError> {
+        self.call(|state| {
+            if !state.revokes {
+                return Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: format!("roles \"{role}\" is forbidden"),
+                });
+            }
+            state.writes += 1;
+            state.roles.revoke(role, uid);
             Ok(())
         })
         .await

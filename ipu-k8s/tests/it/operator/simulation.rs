@@ -384,6 +384,7 @@ fn live(seed: u64, reached: &mut Reached) {
     life.wild(reached);
     life.calm();
     let jobs = life.world.state().jobs.clone();
+    life.world.state().check_rights_at_rest();
     for job in jobs.values() {
         check_settled(job, &life.world.state());
         reached.count(&format!(

@@ -14,6 +14,7 @@ use super::ear::{Ear, Told, Watch};
 use super::force::Unseen;
 use super::port::Port;
 use super::random::Random;
+use super::rights::Roles;
 
 /// A partition in the ledger.
 #[derive(Clone, Debug)]
@@ -59,6 +60,9 @@ pub(crate) struct State {
     pub(crate) is_unlisted: bool,
     /// How many objects were applied.
     pub(crate) applied: u64,
+    pub(crate) roles: Roles,
+    /// Whether the API server lets the operator revoke rights.
+    pub(crate) revokes: bool,
     /// How often a watch that is late breaks: one time that it is heard in so many; never if 0.
     pub(super) gaps: u64,
     /// How many operators may work at the same time.
@@ -123,6 +127,8 @@ impl World {
             proxy_refuses: false,
             is_unlisted: false,
             applied: 0,
+            roles: Roles::default(),
+            revokes: true,
             gaps,
             operators,
             watches: Watches::Apart,
@@ -428,6 +434,7 @@ impl State {
         let held = self.holds.values().filter(|hold| hold.state != "waiting");
         let held: u32 = held.map(|hold| hold.wanted.size).sum();
         assert!(held <= self.capacity, "more is held than there is");
+        self.check_rights();
         for (partition, job, attempt) in self.running.values() {
             let hold = self
                 .holds
@@ -460,6 +467,7 @@ impl State {
             .values()
             .map(|job| job["metadata"]["uid"].clone())
             .collect();
+        self.roles.keep(&alive);
         let owner = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"].clone();
         let orphans = self
             .pods

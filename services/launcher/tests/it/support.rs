@@ -16,7 +16,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// One in which a launcher may watch Kubernetes Pods and run commands in `workers`.
+    /// One in which a launcher may watch `workers` and run commands in them.
     pub(crate) fn new(cluster: &'a Cluster, namespace: &str, workers: &[&str]) -> Self {
         let scene = Self::without_rights(cluster, namespace);
         scene.grant(workers);
@@ -44,7 +44,7 @@ impl<'a> Scene<'a> {
         self.apply(&json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": name,
             "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"], "resourceNames": workers},
                 {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"], "resourceNames": workers},
             ],
         }));

@@ -10,6 +10,7 @@ mod lost_node;
 mod metrics;
 mod planted;
 mod probes;
+mod rights;
 mod served;
 mod support;
 mod walks;

@@ -53,7 +53,7 @@ exit "$(cat /tmp/end)"
 "#;
 
 /// Makes [`IMAGE`] known to the node, once for all tests of the cluster.
-async fn load(cluster: &Cluster) {
+pub(crate) async fn load(cluster: &Cluster) {
     static LOADED: OnceCell<()> = OnceCell::const_new();
     LOADED
         .get_or_init(async || {
@@ -106,7 +106,7 @@ fn seed(yaml: &str) -> Value {
 }
 
 /// A job whose launcher runs a script.
-fn launching(name: &str, script: &str) -> Value {
+pub(crate) fn launching(name: &str, script: &str) -> Value {
     let mut job = seed(include_str!(
         "../../../../ipu-k8s/tests/data/seeds/000-training.yaml"
     ));
