@@ -47,6 +47,9 @@ pub struct JobSpec {
     pub(crate) ttl_after_finished: Option<Duration>,
     #[serde(with = "crate::units::millis")]
     pub(crate) start_deadline: Duration,
+    /// The installation's, which its owner cannot choose.
+    #[serde(skip)]
+    pub(crate) max_requested: u32,
 }
 
 /// Which processes a job is made of.
@@ -131,6 +134,13 @@ impl JobSpec {
     #[must_use]
     pub const fn partition(&self) -> &PartitionSpec {
         &self.partition
+    }
+
+    /// The most instances that are in the queue, or have their partition made ready, at once
+    /// ([`Limits::with_max_requested`](crate::Limits::with_max_requested)).
+    #[must_use]
+    pub const fn max_requested(&self) -> u32 {
+        self.max_requested
     }
 
     /// The id of the partition of instance `instance`.

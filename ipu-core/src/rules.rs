@@ -8,6 +8,7 @@ pub(crate) mod finalize;
 pub(crate) mod first_failure;
 pub(crate) mod interactive;
 pub(crate) mod orphan;
+pub(crate) mod request;
 pub(crate) mod reset;
 pub(crate) mod restart;
 pub(crate) mod scale;

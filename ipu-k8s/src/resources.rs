@@ -27,7 +27,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobSpec, PartitionId, Shape};
+use ipu_core::{JobSpec, Limits, PartitionId, Shape};
 use serde_json::{Map, Value, json};
 
 pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER, selector};
@@ -48,6 +48,8 @@ pub struct Installation {
     pub launcher_image: String,
     /// Its `imagePullPolicy`.
     pub launcher_image_pull_policy: String,
+    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once.
+    pub max_requested: u32,
 }
 
 impl Default for Installation {
@@ -56,6 +58,7 @@ impl Default for Installation {
             network: Network::Host,
             launcher_image: "graphcore/ipu-operator-launcher:latest".to_owned(),
             launcher_image_pull_policy: "IfNotPresent".to_owned(),
+            max_requested: Limits::MAX_REQUESTED,
         }
     }
 }

@@ -83,7 +83,7 @@ const fn row(
 const LONGEST: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
-const ROWS: [Row; 47] = [
+const ROWS: [Row; 49] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |look| look.pauses().any(|pause| pause == look.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
@@ -134,6 +134,10 @@ const ROWS: [Row; 47] = [
         |look| look.running().any(|(facts, process)| !look.is_stopped(facts, process))),
     row("orphan", "Stop", "a process of an instance that is neither surplus nor finished nor suspended is stopped",
         |look| look.running().any(|(facts, process)| look.is_stopped(facts, process))),
+    row("request", "Request", "effect `EnsurePartition` for an instance without a partition",
+        |look| look.does(|effect| matches!(effect, Effect::EnsurePartition { instance, .. } if look.has_no_partition(*instance)))),
+    row("request", "Wait", "reason `NotRequested`",
+        |look| look.says("NotRequested")),
     row("reset", "Ask", "effect `EnsurePartition`",
         |look| look.does(|effect| matches!(effect, Effect::EnsurePartition { .. }))),
     row("reset", "Reset", "effect `ResetPartition`",
@@ -245,6 +249,11 @@ impl<'a> Look<'a> {
             PartitionFacts::Absent | PartitionFacts::Waiting { .. }
         );
         partition || facts.launcher.is_some() || !facts.workers.is_empty()
+    }
+
+    fn has_no_partition(&self, of: u32) -> bool {
+        let mut own = self.seen.instances.iter().filter(|facts| facts.index == of);
+        own.all(|facts| facts.partition == PartitionFacts::Absent)
     }
 
     /// Whether anything is taken away from an instance.

@@ -161,6 +161,16 @@ pub enum BrokenPlan {
     /// left; or one is not that is.
     #[error("the job expires before its time, or while something of it is left, or not although it is due")]
     WrongExpiry,
+    /// More instances in the queue at once than the installation allows.
+    #[error("{effect:?} while {requested} instances are in the queue, and {limit} may be")]
+    TooManyRequests {
+        /// The effect.
+        effect: Effect,
+        /// How many instances are in the queue, or have their partition made ready, without this one.
+        requested: u32,
+        /// How many may be.
+        limit: u32,
+    },
     /// The same effect twice.
     #[error("{effect:?} is planned twice")]
     Twice {

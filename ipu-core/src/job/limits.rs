@@ -14,6 +14,7 @@ use crate::units::IpuCount;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     max_ipus: IpuCount,
+    max_requested: u32,
     origin: Origin,
 }
 
@@ -30,16 +31,37 @@ pub enum Origin {
 }
 
 impl Default for Limits {
-    /// New jobs of at most 64 IPUs an instance: larger partitions are a documented limitation (seed 000 §6.11).
+    /// New jobs of at most 64 IPUs an instance: larger partitions are a documented limitation (seed 000 §6.11). At most
+    /// [`Limits::MAX_REQUESTED`] of their instances are in the queue at once.
     fn default() -> Self {
         Self {
             max_ipus: IpuCount::LINK_DOMAIN,
+            max_requested: Self::MAX_REQUESTED,
             origin: Origin::New,
         }
     }
 }
 
 impl Limits {
+    /// How many instances of one job are in the queue, or have their partition made ready, at once unless set: as many as the
+    /// operator asks for in one pass, so that a job that fits is not slower for it, and few beside the thousands that the
+    /// queue has room for.
+    pub const MAX_REQUESTED: u32 = 64;
+
+    /// The same limits with at most `max_requested` instances of a job in the queue, or with their partition being made ready,
+    /// at once; 0 counts as 1.
+    #[must_use]
+    pub const fn with_max_requested(mut self, max_requested: u32) -> Self {
+        self.max_requested = if max_requested == 0 { 1 } else { max_requested };
+        self
+    }
+
+    /// The most instances of a job that are in the queue, or have their partition made ready, at once.
+    #[must_use]
+    pub const fn max_requested(&self) -> u32 {
+        self.max_requested
+    }
+
     /// The same limits with at most `max_ipus` IPUs an instance.
     #[must_use]
     pub const fn with_max_ipus(mut self, max_ipus: IpuCount) -> Self {

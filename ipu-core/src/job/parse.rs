@@ -103,6 +103,7 @@ impl RawJob {
             max_runtime: ending.max_runtime,
             ttl_after_finished: ending.ttl_after_finished,
             start_deadline: ending.start_deadline,
+            max_requested: limits.max_requested(),
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::plan::Effect;
 use crate::plan::view::{Instance, Pass, Recorded, Stage};
 use crate::rules::cleanup::{Line, Retention, Role};
 use crate::rules::finalize::{self, Processes, Step};
-use crate::rules::{reset, scale, suspend};
+use crate::rules::{request, reset, scale, suspend};
 
 /// How soon to look again at a partition on its way: V-IPU sends no events, and takes seconds to make one.
 const POLL: Duration = Duration::from_secs(1);
@@ -40,6 +40,10 @@ impl<'a> Pass<'a> {
                 Course::Advance => continue,
             };
         }
+        let requested = instances
+            .iter()
+            .filter(|instance| request::is_requested(instance.partition));
+        self.requested = requested.map(|_| 1).sum();
         for instance in &mut instances {
             if self.course(instance) == Course::Advance {
                 instance.stage = self.advance(instance);
@@ -111,6 +115,10 @@ impl<'a> Pass<'a> {
         match reset::decide(instance.partition, attempt, self.usage(instance)) {
             reset::Verdict::Use if pause.is_some() => Stage::BackingOff,
             reset::Verdict::Use => self.start(instance),
+            reset::Verdict::Ask if self.request(instance) == request::Verdict::Wait => {
+                self.look_again();
+                Stage::NotRequested
+            }
             reset::Verdict::Ask => {
                 self.effects.push(Effect::EnsurePartition {
                     instance: instance.index,
@@ -134,6 +142,15 @@ impl<'a> Pass<'a> {
             | reset::Verdict::FailAttempt
             | reset::Verdict::BeginAnew => self.await_partition(instance),
         }
+    }
+
+    /// Whether an instance may ask for its partition; one that was not requested before counts from now on.
+    fn request(&mut self, instance: &Instance<'a>) -> request::Verdict {
+        let verdict = request::decide(instance.partition, self.requested, self.job.max_requested());
+        if verdict == request::Verdict::Request && *instance.partition == PartitionFacts::Absent {
+            self.requested = self.requested.saturating_add(1);
+        }
+        verdict
     }
 
     /// Looks again at a partition that is on its way.

@@ -21,6 +21,8 @@ const FAILED_FOR_GOOD: &str = "InstanceFailed";
 /// How often [`NOT_READY`] is repeated at most: the documented form says it once for each instance, and a status is no
 /// place for a thousand of them.
 const MOST_REPEATS: usize = 16;
+/// The code of the reason of instances that do not ask for their partition yet.
+const NOT_REQUESTED: &str = "NotRequested";
 /// The most reasons of a plan: what concerns more instances than that is said by number.
 const MOST_REASONS: usize = 32;
 
@@ -90,6 +92,7 @@ impl<'a> Pass<'a> {
                 | Stage::BackingOff
                 | Stage::GivenBack
                 | Stage::InLine(_)
+                | Stage::NotRequested
                 | Stage::Preparing
                 | Stage::Starting(_)
                 | Stage::Launching => phase = JobPhase::Pending,
@@ -142,6 +145,7 @@ impl<'a> Pass<'a> {
             );
         }
         self.reasons.extend(about);
+        self.explain_requests(instances);
         let mut told: Vec<Reason> = Vec::new();
         for reason in core::mem::take(&mut self.reasons) {
             if !told.contains(&reason) {
@@ -149,6 +153,26 @@ impl<'a> Pass<'a> {
             }
         }
         self.reasons = told;
+    }
+
+    /// Says once how many instances do not ask for their partition yet, and why.
+    fn explain_requests(&mut self, instances: &[Instance<'a>]) {
+        let not_yet = self.count(instances, |_, instance| instance.stage == Stage::NotRequested);
+        if not_yet == 0 {
+            return;
+        }
+        let (requested, limit) = (self.requested, self.job.max_requested());
+        self.because(
+            Reason::new(
+                NOT_REQUESTED,
+                format!(
+                    "the partitions of {not_yet} instances are not requested yet: {limit} instances of a job may be in the queue at once, and {requested} are"
+                ),
+            )
+            .with("instances", not_yet)
+            .with("requested", requested)
+            .with("limit", limit),
+        );
     }
 
     fn explain_running(&mut self, instances: &[Instance<'a>]) {
@@ -193,7 +217,8 @@ impl<'a> Pass<'a> {
         let all = self.job.workers_per_instance();
         let attempt = instance.memory.attempt;
         let reason = match &instance.stage {
-            Stage::Judged | Stage::Gone | Stage::Running => return None,
+            // One reason tells of all that are not requested.
+            Stage::Judged | Stage::Gone | Stage::Running | Stage::NotRequested => return None,
             // Of a finished job, the conclusion says it.
             Stage::Ended if self.status.phase.is_finished() => return None,
             Stage::Ended => match instance.memory.outcome? {
@@ -274,7 +299,7 @@ impl<'a> Pass<'a> {
                 let lacks = |instance: &&Instance<'a>| {
                     matches!(
                         instance.stage,
-                        Stage::InLine(_) | Stage::Preparing | Stage::GivenBack
+                        Stage::InLine(_) | Stage::NotRequested | Stage::Preparing | Stage::GivenBack
                     )
                 };
                 let lacking = instances.iter().filter(lacks).count();
@@ -292,6 +317,7 @@ impl<'a> Pass<'a> {
                     | Stage::Releasing
                     | Stage::Gone
                     | Stage::BackingOff
+                    | Stage::NotRequested
                     | Stage::Preparing
                     | Stage::Starting(_)
                     | Stage::Launching
@@ -299,7 +325,13 @@ impl<'a> Pass<'a> {
                     | Stage::Ended => None,
                 });
                 let repeated = NOT_READY.repeat(lacking.min(MOST_REPEATS));
-                why.map_or(repeated.clone(), |why| format!("{repeated} {why}"))
+                let not_requested = self.reasons.iter().find(|reason| reason.code == NOT_REQUESTED);
+                let not_requested = not_requested.map(|reason| reason.message.clone());
+                let said: Vec<String> = why.into_iter().chain(not_requested).collect();
+                match said.is_empty() {
+                    true => repeated,
+                    false => format!("{repeated} {}", said.join("; ")),
+                }
             }
         }
     }

@@ -25,6 +25,8 @@ pub(super) struct Pass<'a> {
     pub(super) instances: Vec<Instance<'a>>,
     pub(super) effects: Vec<Effect>,
     pub(super) reasons: Vec<Reason>,
+    /// How many instances are in the queue, or have their partition made ready, those asked for in this pass included.
+    pub(super) requested: u32,
     /// When to look again.
     pub(super) wake_at: Option<Timestamp>,
     /// Whether the job finished in this pass.
@@ -72,6 +74,8 @@ pub(super) enum Stage {
     GivenBack,
     /// In the line for a partition.
     InLine(Reason),
+    /// Its partition is not requested yet, because enough instances of the job are.
+    NotRequested,
     /// Its partition is asked for, made, reset.
     Preparing,
     /// Its workers start; so many run.
@@ -125,6 +129,7 @@ impl<'a> Pass<'a> {
             instances,
             effects: Vec::new(),
             reasons: Vec::new(),
+            requested: 0,
             wake_at: None,
             concluded: Recorded::Before,
             expired: false,

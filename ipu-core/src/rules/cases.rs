@@ -18,7 +18,7 @@ use super::reset::Usage;
 use super::restart::End;
 use super::suspend::Wish;
 use super::{
-    backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, reset, restart, scale,
+    backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, request, reset, restart, scale,
     start_deadline, suspend,
 };
 use crate::exit::Exit;
@@ -33,7 +33,7 @@ use crate::units::Timestamp;
 type Answer = fn(Facts<'_>) -> String;
 
 /// Every rule, and what answers its cases.
-const RULES: [(&str, Answer); 12] = [
+const RULES: [(&str, Answer); 13] = [
     ("backoff", backoff),
     ("cleanup", cleanup),
     ("deadline", deadline),
@@ -41,6 +41,7 @@ const RULES: [(&str, Answer); 12] = [
     ("first_failure", first_failure),
     ("interactive", interactive),
     ("orphan", orphan),
+    ("request", request),
     ("reset", reset),
     ("restart", restart),
     ("scale", scale),
@@ -248,6 +249,11 @@ fn orphan(facts: Facts<'_>) -> String {
         alive: facts.is("alive"),
         instance_ended: facts.is("ended"),
     }))
+}
+
+fn request(facts: Facts<'_>) -> String {
+    let (requested, most) = (facts.number("requested"), facts.number("most"));
+    told(request::decide(&facts.partition(), requested, most))
 }
 
 fn reset(facts: Facts<'_>) -> String {

@@ -87,13 +87,14 @@ impl Operator {
         installation: Installation,
         now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
+        let limits = Limits::default().for_stored();
         Self {
             api,
             partitions,
             cache,
             news: News::default(),
+            limits: limits.with_max_requested(installation.max_requested),
             installation,
-            limits: Limits::default().for_stored(),
             now,
         }
     }

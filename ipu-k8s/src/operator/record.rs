@@ -198,7 +198,13 @@ fn is_ending(before: &IpuJobStatus, plan: &Plan) -> bool {
 
 /// Whether a job gets on without waiting for anybody else.
 fn is_on_its_way(plan: &Plan) -> bool {
-    let steps = ["PreparingPartition", "StartingWorkers", "StartingLauncher"];
+    // What is not requested yet waits for others of the job, which say what they wait for.
+    let steps = [
+        "PreparingPartition",
+        "NotRequested",
+        "StartingWorkers",
+        "StartingLauncher",
+    ];
     plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&&*reason.code))
 }
 

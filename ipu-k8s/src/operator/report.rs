@@ -1,6 +1,8 @@
 //! What a status says of a pass: counts, instances, conditions, the first failure, and what hinders.
 
-use ipu_core::{JobPhase, Plan, Reason, Timestamp};
+use std::collections::BTreeSet;
+
+use ipu_core::{Effect, JobPhase, Plan, Reason, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
@@ -56,6 +58,8 @@ fn count(pods: &[KubePod]) -> WorkersStatus {
 }
 
 fn report_instances(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &Plan, seen: &Seen) {
+    let not_requested = plan.reasons.iter().find(|reason| reason.code == "NotRequested");
+    let requested = requested(plan);
     for report in &mut after.instances {
         let index = report.index;
         let document = seen.partitions.get(&index);
@@ -72,19 +76,41 @@ fn report_instances(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &
         report.workers = workers.map(|pod| pod.name.clone()).collect();
         let about = |reason: &&Reason| reason.numbers.get("instance") == Some(&u64::from(index));
         let reason = plan.reasons.iter().find(about).map(ToString::to_string);
-        report.reason = reason.filter(|_| !report.has_ended());
+        let put_off = not_requested.filter(|_| document.is_none() && !requested.contains(&index));
+        report.reason = reason
+            .or_else(|| put_off.map(put_off_reason))
+            .filter(|_| !report.has_ended());
         if !report.has_ended() {
-            report.state = state_of(report, document).to_owned();
+            report.state = state_of(report, document, put_off.is_some()).to_owned();
         }
     }
 }
 
-fn state_of(report: &InstanceReport, document: Option<&PartitionDocument>) -> &'static str {
+/// The instances whose partition the plan asks for.
+fn requested(plan: &Plan) -> BTreeSet<u32> {
+    let instance = |effect: &Effect| match effect {
+        Effect::EnsurePartition { instance, .. } => Some(*instance),
+        _ => None,
+    };
+    plan.effects.iter().filter_map(instance).collect()
+}
+
+/// The reason of an instance whose partition is not requested yet. It does not change as long as the instance waits.
+fn put_off_reason(why: &Reason) -> String {
+    let limit = why.numbers.get("limit").copied().unwrap_or_default();
+    format!(
+        "{}: {limit} instances of the job are queued or have their partition made ready, which is the limit",
+        why.code
+    )
+}
+
+fn state_of(report: &InstanceReport, document: Option<&PartitionDocument>, is_put_off: bool) -> &'static str {
     match document.map(|document| document.state) {
         Some(HoldState::Active) if report.running_time.is_some() => "Running",
         Some(HoldState::Active) => "Starting",
         Some(HoldState::Releasing) => "Releasing",
         Some(HoldState::Waiting | HoldState::Quarantined) => "Waiting",
+        None if is_put_off => "Waiting",
         _ => "Preparing",
     }
 }

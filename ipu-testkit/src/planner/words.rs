@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 /// A job from `key=value` words, as the stories of `ipu-core/testdata/plan` write it: `instances`, `ipus`, `workers` (of an
 /// instance), `shape` (`workers`, `launcher`), `ttl` (interactive), `restart`, `limit`, `codes`, `backoff`, `clean`,
 /// `suspend` (`yes`, `no`), `keep` (ttlSecondsAfterFinished), `deadline` (activeDeadlineSeconds), `start`
-/// (startDeadlineSeconds). Later words replace earlier ones.
+/// (startDeadlineSeconds). Later words replace earlier ones. `requested` (how many instances may be in the queue at once) is
+/// the installation's: [`job_from_words`] heeds it.
 ///
 /// ```
 /// let raw = ipu_testkit::raw_job_from_words(["workers=2", "restart=OnFailure"])?;
@@ -40,6 +41,7 @@ pub fn raw_job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Resul
             ("keep", _) => spec["ttlSecondsAfterFinished"] = text(),
             ("deadline", _) => spec["activeDeadlineSeconds"] = text(),
             ("start", _) => spec["startDeadlineSeconds"] = text(),
+            ("requested", number) => drop(requested(number)?),
             _ => return Err(format!("no such word: {word}")),
         }
     }
@@ -53,11 +55,21 @@ pub fn raw_job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Resul
 ///
 /// A word that is not one, or every violation of the job, a line each.
 pub fn job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<JobSpec, String> {
-    parse(&raw_job_from_words(words)?)
+    let words: Vec<&str> = words.into_iter().collect();
+    let mut limits = Limits::default();
+    for number in words.iter().filter_map(|word| word.strip_prefix("requested=")) {
+        limits = limits.with_max_requested(requested(number)?);
+    }
+    parse(&raw_job_from_words(words)?, &limits)
 }
 
-pub(crate) fn parse(raw: &RawJob) -> Result<JobSpec, String> {
-    match raw.parse(&Limits::default()) {
+fn requested(number: &str) -> Result<u32, String> {
+    let number = number.parse();
+    number.map_err(|error| format!("requested={error}"))
+}
+
+pub(crate) fn parse(raw: &RawJob, limits: &Limits) -> Result<JobSpec, String> {
+    match raw.parse(limits) {
         Ok(parsed) => Ok(parsed.spec),
         Err(violations) => {
             let lines: Vec<_> = violations.iter().map(ToString::to_string).collect();

@@ -7,6 +7,9 @@ use ipu_core::{
 
 use crate::random::Random;
 
+/// How many instances of a job are in the queue at once: fewer than some jobs have.
+const REQUESTED: u32 = 2;
+
 /// A job that was submitted.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
@@ -53,7 +56,7 @@ impl Job {
 }
 
 fn parse(raw: &RawJob) -> JobSpec {
-    match raw.parse(&Limits::default()) {
+    match raw.parse(&Limits::default().with_max_requested(REQUESTED)) {
         Ok(parsed) => parsed.spec,
         Err(violations) => panic!("the simulator makes jobs that can run: {violations:?}"),
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ipu_core::{JobSpec, RawJob};
+use ipu_core::{JobSpec, Limits, RawJob};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::planner::words::{parse, raw_job_from_words};
 
 /// Small jobs as words ([`raw_job_from_words`]): every shape, restart policy and clean-up policy, up to three instances of
-/// up to two workers, with and without each time limit. Small, because what goes wrong between three instances goes
+/// up to two workers, with and without each time limit, of which one, two or all may be in the queue at once. Small, because what goes wrong between three instances goes
 /// wrong between a thousand, and shrinks to less.
 pub fn job_words() -> impl Strategy<Value = Vec<String>> {
     let size = (0_u32..4, 1_u32..3).prop_map(|(instances, workers)| {
@@ -39,10 +39,11 @@ pub fn job_words() -> impl Strategy<Value = Vec<String>> {
         select(vec!["start=30", "start=600"]),
     );
     let suspend = prop_oneof![4 => Just("suspend=no"), 1 => Just("suspend=yes")];
-    (size, shape, restart, clean, times, suspend).prop_map(
-        |(mut words, shape, restart, clean, (keep, deadline, start), suspend)| {
+    let requested = select(vec!["requested=1", "requested=2", "requested=64"]);
+    (size, shape, restart, clean, times, suspend, requested).prop_map(
+        |(mut words, shape, restart, clean, (keep, deadline, start), suspend, requested)| {
             words.extend(restart);
-            words.extend([shape, clean, start, suspend].map(String::from));
+            words.extend([shape, clean, start, suspend, requested].map(String::from));
             words.extend([keep, deadline].into_iter().flatten().map(String::from));
             words
         },
@@ -58,7 +59,7 @@ pub fn raw_jobs() -> impl Strategy<Value = RawJob> {
 
 /// The jobs of [`raw_jobs`], parsed.
 pub fn jobs() -> impl Strategy<Value = JobSpec> {
-    raw_jobs().prop_map(|raw| parse(&raw).expect("a job of this strategy can run"))
+    raw_jobs().prop_map(|raw| parse(&raw, &Limits::default()).expect("a job of this strategy can run"))
 }
 
 /// Manifests as JSON in which any field may hold anything: what a parser has to survive. Not each is a [`RawJob`].

@@ -123,6 +123,7 @@ fn installation(config: &Config) -> Installation {
     if let Some(image) = &config.launcher_image {
         installation.launcher_image.clone_from(image);
     }
+    installation.max_requested = config.max_requested_instances;
     config
         .launcher_image_pull_policy
         .as_str()

@@ -80,6 +80,9 @@ pub struct Settings {
     /// The most instances of a job [default: 1024].
     #[arg(long, env = "IPU_OPERATOR_MAX_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_instances: Option<u32>,
+    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once [default: 64].
+    #[arg(long, env = "IPU_OPERATOR_MAX_REQUESTED_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_requested_instances: Option<u32>,
     /// The Service of the webhooks, whose names their certificate is for, beside those of the configurations [default: ipu-operator-webhook-svc].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SERVICE", value_name = "NAME")]
     pub webhook_service: Option<String>,
@@ -176,6 +179,8 @@ pub struct Config {
     pub watch_namespaces: BTreeSet<String>,
     /// What new jobs may ask for.
     pub rules: AdmissionRules,
+    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once.
+    pub max_requested_instances: u32,
     /// Where the webhooks listen; the first address that can be had.
     pub webhooks: Vec<SocketAddr>,
     /// Where metrics are served, likewise.
@@ -253,6 +258,7 @@ impl Settings {
             watch_namespaces: self.watch_namespaces.or(others.watch_namespaces),
             max_ipus_per_instance: self.max_ipus_per_instance.or(others.max_ipus_per_instance),
             max_instances: self.max_instances.or(others.max_instances),
+            max_requested_instances: self.max_requested_instances.or(others.max_requested_instances),
             webhook_service: self.webhook_service.or(others.webhook_service),
             metrics_service: self.metrics_service.or(others.metrics_service),
             webhook_cert_names: self.webhook_cert_names.or(others.webhook_cert_names),
@@ -293,6 +299,7 @@ impl Settings {
             host_network: self.host_network.unwrap_or(true),
             watch_namespaces: list(self.watch_namespaces.as_deref()),
             rules: self.rules()?,
+            max_requested_instances: self.requested()?,
             webhooks: everywhere(self.webhooks_port.unwrap_or(WEBHOOKS_PORT)),
             metrics: addresses(
                 "metrics-bind-address",
@@ -323,6 +330,18 @@ impl Settings {
         }
         let most = self.max_instances.unwrap_or(MOST_INSTANCES);
         Ok(AdmissionRules::new(limits).with_max_instances(most))
+    }
+
+    /// A file is not held to the range of the flag.
+    fn requested(&self) -> Result<u32, SettingError> {
+        match self.max_requested_instances.unwrap_or(Limits::MAX_REQUESTED) {
+            0 => Err(wrong(
+                "max-requested-instances",
+                "0",
+                "must be at least 1: with 0 no job would ever have a partition",
+            )),
+            most => Ok(most),
+        }
     }
 
     fn image(&self) -> Result<Option<String>, SettingError> {

@@ -28,7 +28,30 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
         }
         broken.extend(check_one(facts, effect));
     }
+    check_requests(facts, plan, broken);
     check_leftovers(facts, plan, broken);
+}
+
+/// No more instances are in the queue at once than may be.
+fn check_requests(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    let (mut requested, limit) = (facts.requested(), facts.job.max_requested());
+    for effect in &plan.effects {
+        let Effect::EnsurePartition { instance, .. } = effect else {
+            continue;
+        };
+        let mut partitions = facts.partitions(*instance);
+        if partitions.any(|partition| *partition != PartitionFacts::Absent) {
+            continue;
+        }
+        if requested >= limit {
+            broken.push(BrokenPlan::TooManyRequests {
+                effect: effect.clone(),
+                requested,
+                limit,
+            });
+        }
+        requested = requested.saturating_add(1);
+    }
 }
 
 /// The first thing that is wrong with one effect by itself.

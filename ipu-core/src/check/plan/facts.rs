@@ -1,5 +1,7 @@
 //! The facts as the checks ask for them: simple scans, repeated as often as needed.
 
+use alloc::collections::BTreeSet;
+
 use crate::job::{CleanPodPolicy, JobSpec, Shape};
 use crate::observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::{InstanceStatus, JobPhase, Outcome, Plan};
@@ -41,6 +43,25 @@ impl<'a> Facts<'a> {
 
     pub(super) fn partitions(&self, instance: u32) -> impl Iterator<Item = &'a PartitionFacts> {
         self.of(instance).map(|facts| &facts.partition)
+    }
+
+    /// How many instances are in the queue, or have their partition made ready, and nothing else.
+    pub(super) fn requested(&self) -> u32 {
+        let indexes: BTreeSet<u32> = self.seen.instances.iter().map(|facts| facts.index).collect();
+        let is_requested = |partition: &&PartitionFacts| {
+            matches!(
+                partition,
+                PartitionFacts::Waiting { .. } | PartitionFacts::Pending { .. }
+            )
+        };
+        let requested = indexes.into_iter().filter(|instance| {
+            let known = || {
+                self.partitions(*instance)
+                    .filter(|partition| **partition != PartitionFacts::Absent)
+            };
+            known().next().is_some() && known().all(|partition| is_requested(&partition))
+        });
+        requested.map(|_| 1).sum()
     }
 
     /// The last of what is recorded, as the reader of a list with doubles would have it.

@@ -216,6 +216,45 @@ fn what_is_no_job_is_told_so_and_can_be_deleted() {
 }
 
 #[test]
+fn a_job_of_many_instances_leaves_the_queue_to_others_and_says_so() {
+    let setting = Setting::new();
+    setting.world.state().capacity = 3;
+    let mut spec = sample();
+    spec.as_object_mut().unwrap().remove("launcher");
+    spec["workers"]["template"]["spec"]["containers"][0]["command"] = json!(["sh", "-c", "sleep 1d"]);
+    spec["jobInstances"] = 100.into();
+    setting.world.submit("a", spec);
+    let queued = || {
+        let state = setting.world.state();
+        let waiting = state.holds.values().filter(|hold| hold.state != "active");
+        (waiting.count(), state.holds.len())
+    };
+    setting.until("a", |_| {
+        let (queued, all) = queued();
+        assert!(queued <= 64, "{queued}");
+        all == 64 + 3
+    });
+    setting.world.state().now += 20_000;
+    let job = setting.pass("a");
+    let message = job["status"]["lastMessage"].as_str().unwrap();
+    let said = "the partitions of 33 instances are not requested yet: 64 instances of a job may be in the queue at once, and 64 are";
+    assert!(
+        message.starts_with("partition not ready yet!") && message.ends_with(said),
+        "{message}"
+    );
+    assert_eq!(job["status"]["phase"], "Pending");
+    let last = &job["status"]["instances"][99];
+    assert_eq!(last["state"], "Waiting");
+    let reason = "NotRequested: 64 instances of the job are queued or have their partition made ready, which is the limit";
+    assert_eq!(last["reason"], reason);
+    // All of it is released, and what was never asked for is not missed.
+    setting.world.delete("a");
+    setting.until("a", Value::is_null);
+    let state = setting.world.state();
+    assert!(state.holds.values().all(|hold| hold.state == "releasing"));
+}
+
+#[test]
 fn a_pass_that_finds_nothing_new_writes_nothing() {
     let setting = Setting::new();
     setting.world.submit("a", sample());
@@ -452,7 +491,15 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
 
 #[test]
 fn one_pass_does_not_ask_for_all_of_a_thousand_instances() {
-    let setting = Setting::new();
+    let mut setting = Setting::new();
+    let (port, cache, clock) = (
+        setting.world.port(),
+        setting.world.restart(0),
+        setting.world.clock(),
+    );
+    let mut installation = Installation::default();
+    installation.max_requested = 1024;
+    setting.operator = Operator::new(port.clone(), port, cache, installation, clock);
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     spec["jobInstances"] = 200.into();

@@ -46,11 +46,14 @@ struct Life {
 fn operator(world: &World, ear: usize) -> Arc<Operator> {
     let cache = world.restart(ear);
     let port = world.port();
+    let mut installation = Installation::default();
+    // So that the limit matters in some worlds.
+    installation.max_requested = 1 + world.state().capacity / 4;
     Arc::new(Operator::new(
         port.clone(),
         port,
         cache,
-        Installation::default(),
+        installation,
         world.clock(),
     ))
 }

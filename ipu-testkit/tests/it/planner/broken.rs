@@ -35,7 +35,7 @@ const fn broken(
 }
 
 #[rustfmt::skip]
-pub(super) const BROKEN: [Broken; 32] = [
+pub(super) const BROKEN: [Broken; 34] = [
     broken("backoff", "no pause at all", no_pause, "do not pause as long as is due|its back-off is not the one that is due"),
     broken("backoff", "the pause never grows", constant_pause, "do not pause as long as is due"),
     broken("backoff", "the pause is not waited for", impatient, "before the back-off is over"),
@@ -55,6 +55,8 @@ pub(super) const BROKEN: [Broken; 32] = [
     broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended|what is remembered of instance"),
     broken("orphan", "processes of another attempt are left alone", keeps_orphans, "that is not to stay is left alone"),
     broken("orphan", "the others of a failed instance go on", keeps_stragglers, "is not to stay is left alone"),
+    broken("request", "all instances ask at once", floods, "instances are in the queue, and"),
+    broken("request", "the others never ask", asks_for_the_first, "neither runs nor has finished|no reason is given"),
     broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt goes on"),
     broken("reset", "a partition in error is not reset", asks_instead_of_reset, "is not what the state of the partition"),
     broken("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
@@ -367,6 +369,36 @@ fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {
             _ => true,
         });
     }
+    plan
+}
+
+fn floods(job: &JobSpec, seen: &Observation) -> Plan {
+    let mut plan = plan(job, seen);
+    if plan.reasons.iter().any(|reason| reason.code == "NotRequested") {
+        let asks = |plan: &Plan, of: u32| {
+            let asks = |effect: &Effect| matches!(effect, Effect::EnsurePartition { instance, .. } if *instance == of);
+            plan.effects.iter().any(asks)
+        };
+        for instance in 0..job.instances() {
+            let mut known = seen.instances.iter().filter(|facts| facts.index == instance);
+            let attempt = runs(job, seen, instance);
+            if let Some(attempt) = attempt.filter(|_| known.next().is_none() && !asks(&plan, instance)) {
+                plan.effects.push(Effect::EnsurePartition {
+                    instance,
+                    attempt,
+                    partition: job.partition_id(instance),
+                    spec: job.partition().clone(),
+                });
+            }
+        }
+    }
+    plan
+}
+
+fn asks_for_the_first(job: &JobSpec, seen: &Observation) -> Plan {
+    let mut plan = plan(job, seen);
+    plan.effects
+        .retain(|effect| !matches!(effect, Effect::EnsurePartition { instance: 1.., .. }));
     plan
 }
 

@@ -18,6 +18,7 @@ fn the_defaults_are_those_of_the_original_chart() {
     assert_eq!(config.metrics[1], "0.0.0.0:8443".parse().unwrap());
     assert_eq!(config.probes[1], "0.0.0.0:8081".parse().unwrap());
     assert_eq!(config.rules, AdmissionRules::default().with_max_instances(1024));
+    assert_eq!(config.max_requested_instances, 64);
     let Certificates::Made(keeping) = config.certificates else {
         panic!("certificates are made unless they are given");
     };
@@ -50,6 +51,15 @@ fn names_that_a_certificate_cannot_be_for_are_refused_before_anything_begins() {
         let error = check("", wrong).unwrap_err();
         assert_eq!((error.name, error.value.as_str()), ("webhook-service", wrong));
     }
+}
+
+#[test]
+fn a_file_cannot_keep_all_jobs_from_asking() {
+    let settings = Settings {
+        max_requested_instances: Some(0),
+        ..Settings::default()
+    };
+    assert_eq!(settings.check("n").unwrap_err().name, "max-requested-instances");
 }
 
 #[test]
