@@ -52,6 +52,8 @@ pub(crate) struct Guard {
     pub(crate) anonymous: usize,
     /// Whether only this host reaches the proxy: it listens on a loopback address.
     pub(crate) loopback: bool,
+    /// Whether the proxy speaks TLS elsewhere, so that only documented reads are answered here.
+    pub(crate) plain: bool,
 }
 
 /// Answers requests, whichever way they come.
@@ -113,6 +115,9 @@ impl Front {
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         site::check(&request, self.guard.loopback)?;
+        if self.guard.plain && !operation.is_plain() {
+            return Err(needs_tls());
+        }
         if operation.access == Access::Write {
             site::check_write(request.headers(), request.body().is_end_stream())?;
         }
@@ -229,6 +234,15 @@ fn too_large() -> Problem {
         "BodyTooLarge",
         format!("a body has at most {MAX_BODY} bytes"),
     )
+}
+
+fn needs_tls() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "TlsRequired",
+        "this address speaks plain HTTP and answers /stats, /query, /metrics and probes only",
+    )
+    .with_fix("send the request to the address of the proxy that speaks TLS")
 }
 
 fn overloaded() -> Problem {

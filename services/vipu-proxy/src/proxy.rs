@@ -92,6 +92,7 @@ pub enum StartError {
 /// A proxy that serves in this process until it is shut down.
 pub struct Proxy {
     address: SocketAddr,
+    plain_address: Option<SocketAddr>,
     app: Arc<App>,
     close: watch::Sender<()>,
     serving: JoinHandle<()>,
@@ -218,7 +219,7 @@ impl Proxy {
         workers.push(tokio::spawn(supervise("queue", Arc::clone(&app), worker::go_on)));
         workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
         let mut proxy = Self::serve(&config, app, guard).await?;
-        proxy.workers = workers;
+        proxy.workers.extend(workers);
         proxy.simulator = simulator;
         Ok(proxy)
     }
@@ -231,23 +232,32 @@ impl Proxy {
         if let Some(files) = &config.tls {
             serve.tls = Some(ipu_serve::Tls::of(files.clone()).map_err(StartError::Tls)?);
         }
-        let address = config.listen;
-        let listen = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let (listener, address) = bind(config.listen).await?;
         let (close, closing) = watch::channel(());
         let patience = Patience {
             read: config.read_timeout,
             write: config.write_timeout,
         };
+        let (mut workers, mut plain_address) = (Vec::new(), None);
+        if let Some(plain) = config.plain_listen {
+            let (listener, address) = bind(plain).await?;
+            let front = Arc::new(Front::new(&app, patience, plain_guard(config, address)));
+            let mut serve = serve.clone();
+            serve.tls = None;
+            let serving = ipu_serve::serve(listener, front, serve, closing.clone());
+            workers.push(tokio::spawn(serving));
+            tracing::info!(%address, "answers documented reads over plain HTTP");
+            plain_address = Some(address);
+        }
         let front = Arc::new(Front::new(&app, patience, guard));
         let serving = tokio::spawn(ipu_serve::serve(listener, front, serve, closing));
         Ok(Self {
             address,
+            plain_address,
             app,
             close,
             serving,
-            workers: Vec::new(),
+            workers,
             simulator: None,
         })
     }
@@ -256,6 +266,12 @@ impl Proxy {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers documented reads over plain HTTP.
+    #[must_use]
+    pub const fn plain_addr(&self) -> Option<SocketAddr> {
+        self.plain_address
     }
 
     /// Stops: nothing new is begun, open calls are answered, and what is under way is left to the ledger.
@@ -302,6 +318,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
             places: 1024,
             anonymous,
             loopback: false,
+            plain: false,
         },
     )
 }
@@ -338,7 +355,28 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
         places: config.max_requests,
         anonymous,
         loopback: config.listen.ip().is_loopback(),
+        plain: false,
     })
+}
+
+/// The guard of the address without TLS: clients are anonymous there, and take half of the places of the other address at most.
+fn plain_guard(config: &Config, address: SocketAddr) -> Guard {
+    let places = config.max_requests.div_ceil(2);
+    Guard {
+        authenticator: Arc::new(AnyOf(Vec::new())),
+        reading: Reading::Open,
+        places,
+        anonymous: places,
+        loopback: address.ip().is_loopback(),
+        plain: true,
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let bound = listener.local_addr().map_err(listen)?;
+    Ok((listener, bound))
 }
 
 /// What follows a file.

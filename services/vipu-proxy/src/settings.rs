@@ -42,6 +42,10 @@ pub struct Settings {
     /// The port to listen on, instead of the one of --listen.
     #[arg(long, env = "PROXY_PORT", value_name = "PORT")]
     pub port: Option<u16>,
+    /// Where to answer /stats, /query, /metrics and probes over plain HTTP, and nothing else, beside the address that speaks TLS
+    /// [default: nowhere].
+    #[arg(long, env = "VIPU_PROXY_PLAIN_LISTEN", value_name = "ADDRESS:PORT")]
+    pub plain_listen: Option<SocketAddr>,
     /// Where the ledger is kept: file:PATH, kubernetes (a ConfigMap), or memory (it ends with the process).
     #[arg(long, env = "VIPU_PROXY_STORE", value_name = "STORE")]
     pub store: Option<String>,
@@ -256,6 +260,8 @@ pub(crate) enum Hardware {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub(crate) listen: SocketAddr,
+    /// Where documented reads are answered without TLS.
+    pub(crate) plain_listen: Option<SocketAddr>,
     pub(crate) store: StoreChoice,
     pub(crate) hardware: Hardware,
     pub(crate) read_timeout: Duration,
@@ -309,6 +315,7 @@ impl Settings {
         Self {
             listen: self.listen.or(others.listen),
             port: self.port.or(others.port),
+            plain_listen: self.plain_listen.or(others.plain_listen),
             store: self.store.or(others.store),
             controllers: self.controllers.or(others.controllers),
             controllers_file: self.controllers_file.or(others.controllers_file),
@@ -390,10 +397,18 @@ impl Settings {
             );
             return Err(wrong("token-file", &path.display().to_string(), &rule));
         }
+        if let Some(plain) = self.plain_listen.filter(|_| tls.is_none()) {
+            return Err(wrong(
+                "plain-listen",
+                &plain.to_string(),
+                "is for a proxy that speaks TLS: set tls-cert and tls-key, or leave it out",
+            ));
+        }
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let max_requests = self.max_requests.unwrap_or(MAX_REQUESTS).max(1);
         Ok(Config {
             listen,
+            plain_listen: self.plain_listen,
             store,
             hardware,
             read_timeout: seconds(self.read_timeout, READ_TIMEOUT),

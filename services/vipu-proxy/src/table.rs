@@ -24,6 +24,13 @@ pub(crate) struct Operation {
     pub(crate) access: Access,
 }
 
+impl Operation {
+    /// Whether it is answered without TLS where the proxy speaks TLS too: the documented reads of any Pod, metrics and probes.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.access == Access::Open || matches!(self.path, "/stats" | "/query" | "/metrics")
+    }
+}
+
 const fn operation(method: &'static str, path: &'static str, access: Access) -> Operation {
     Operation { method, path, access }
 }
@@ -110,6 +117,22 @@ mod tests {
         assert!(!is_of("/v1/partitions/{id}", "/v1/partitions/"));
         assert!(!is_of("/v1/partitions/{id}", "/v1/partitions/p/reset"));
         assert!(!is_of("/v1/partitions", "/v1/partitions/"));
+    }
+
+    #[test]
+    fn nothing_that_changes_something_or_names_an_owner_is_answered_without_tls() {
+        let plain = OPERATIONS.iter().filter(|operation| operation.is_plain());
+        let plain: Vec<&str> = plain.map(|operation| operation.path).collect();
+        let documented = [
+            "/health",
+            "/livez",
+            "/readyz",
+            "/metrics",
+            "/openapi.json",
+            "/stats",
+            "/query",
+        ];
+        assert_eq!(plain, documented);
     }
 
     #[test]

@@ -48,6 +48,7 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
         places: 8,
         anonymous: 8,
         loopback: false,
+        plain: false,
     };
     let front = Arc::new(Front::new(&app, patience, guard));
     (app, front)

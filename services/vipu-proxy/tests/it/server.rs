@@ -58,6 +58,16 @@ impl Authority {
 
 /// A proxy that asks for certificates of `authority`.
 async fn guarded(authority: &Authority, reading: Reading, scratch: &TempDir) -> Proxy {
+    guarded_with(authority, reading, scratch, |_| ()).await
+}
+
+/// The same with other settings.
+async fn guarded_with(
+    authority: &Authority,
+    reading: Reading,
+    scratch: &TempDir,
+    change: impl FnOnce(&mut Settings),
+) -> Proxy {
     let put = |name: &str, text: String| {
         let path = scratch.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -71,6 +81,7 @@ async fn guarded(authority: &Authority, reading: Reading, scratch: &TempDir) -> 
         settings.tls_key = Some(key);
         settings.tls_client_ca = Some(issuers);
         settings.reading = Some(reading);
+        change(settings);
     })
     .await
 }
@@ -115,6 +126,60 @@ async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
         );
         running.shutdown().await;
     }
+}
+
+#[tokio::test]
+async fn the_plain_address_of_a_proxy_with_tls_answers_documented_reads_and_nothing_else() {
+    let authority = Authority::new();
+    let scratch = tempfile::tempdir().unwrap();
+    let running = guarded_with(&authority, Reading::Closed, &scratch, |settings| {
+        settings.plain_listen = Some("127.0.0.1:0".parse().unwrap());
+    })
+    .await;
+    let plain = running.plain_addr().unwrap();
+    let url = |path: &str| format!("http://{plain}{path}");
+    for path in ["/stats", "/metrics", "/livez", "/readyz"] {
+        assert_eq!(status(&http(), "GET", &url(path)).await, Some(200), "{path}");
+    }
+    let query = http().post(url("/query")).json(&serde_json::json!({"size": 2}));
+    assert_eq!(query.send().await.unwrap().status().as_u16(), 200);
+    for path in [
+        "/v1/partitions",
+        "/v1/partitions/p",
+        "/v1/usage",
+        "/v1/waiting",
+        "/v1/events",
+    ] {
+        assert_eq!(status(&http(), "GET", &url(path)).await, Some(403), "{path}");
+    }
+    let put = http()
+        .put(url("/v1/partitions/p?wait=30s"))
+        .json(&wanted("mnist", 4));
+    let refused: Value = put.send().await.unwrap().json().await.unwrap();
+    assert_eq!(refused["code"], "TlsRequired");
+    // The other address is closed to clients without a certificate, and answers those with one.
+    let https = |path: &str| format!("https://localhost:{}{path}", running.addr().port());
+    let none = authority.client(None);
+    assert_eq!(status(&none, "GET", &https("/stats")).await, Some(401));
+    let right = authority.client(Some(&authority));
+    assert_eq!(
+        status(&right, "PUT", &https("/v1/partitions/p?wait=30s")).await,
+        Some(200)
+    );
+    running.shutdown().await;
+}
+
+#[test]
+fn a_plain_address_beside_no_tls_is_refused() {
+    let mut settings = Settings::default();
+    settings.sim = Some("pod16".to_owned());
+    settings.plain_listen = Some("127.0.0.1:0".parse().unwrap());
+    let error = settings.check().unwrap_err();
+    assert_eq!(
+        (error.name, error.value.as_str()),
+        ("plain-listen", "127.0.0.1:0")
+    );
+    assert!(error.rule.contains("set tls-cert and tls-key"), "{error}");
 }
 
 /// A connection, as bytes.
