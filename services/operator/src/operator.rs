@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::access::Access;
-use crate::certificates::{Generation, Keeper, Rotation};
+use crate::certificates::{Generation, Keeper, ProxyKeeper, Rotation};
 use crate::controller::{client_of_proxy, run_controller};
 use crate::door::{Door, Routes};
 use crate::error::{OperatorError, chain};
@@ -43,7 +43,8 @@ pub struct Operator {
     leadership: Leadership,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
-    keeper: Option<JoinHandle<()>>,
+    /// The loops that keep certificates.
+    keepers: Vec<JoinHandle<()>>,
     work: JoinHandle<()>,
     failed: mpsc::Receiver<OperatorError>,
 }
@@ -70,8 +71,11 @@ impl Operator {
         rotation: Rotation,
     ) -> Result<Self, OperatorError> {
         let config = Arc::new(config);
-        // Whoever leads makes one of its own: what cannot be used is told now, not when another leader is needed.
-        client_of_proxy(&config)?;
+        // Whoever leads makes one of its own: what cannot be used is told now, not when another leader is needed. The authorities of
+        // a certificate that the operator makes are not known yet.
+        if config.proxy_certificate.is_none() {
+            client_of_proxy(&config)?;
+        }
         let client = Client::try_from(kube.clone()).map_err(|error| unconnected(&error))?;
         let access = Access::new(kube.clone(), client.clone()).map_err(|error| unconnected(&error))?;
         let (progress, measured) = (Progress::default(), Metrics::default());
@@ -87,6 +91,8 @@ impl Operator {
         let [webhooks, metrics, probes] = [0, 1, 2].map(|which| address(&listeners[which]));
         let (tls, keeper) = serving_tls(&config, &client, rotation, &progress, &measured)?;
         let metrics_tls = metrics_tls(&config, &tls)?;
+        let (trusts, proxy_keeper) = trust_in_proxy(&config, &client, rotation, &progress);
+        let keepers = [keeper, proxy_keeper].into_iter().flatten().collect();
 
         let (stop, stopped) = watch::channel(());
         let mut servers = JoinSet::new();
@@ -114,7 +120,7 @@ impl Operator {
         };
         let (fails, failed) = mpsc::channel(1);
         let leads = leadership.leads();
-        let work = lead(leads, kube, config, measured, progress.clone());
+        let work = lead(leads, trusts, kube, config, measured, progress.clone());
         let work = tokio::spawn(say_why(work, fails));
         Ok(Self {
             webhooks,
@@ -124,7 +130,7 @@ impl Operator {
             leadership,
             stop,
             servers,
-            keeper,
+            keepers,
             work,
             failed,
         })
@@ -176,7 +182,7 @@ impl Operator {
         self.leadership.release().await;
         self.stop.send_replace(());
         while self.servers.join_next().await.is_some() {}
-        if let Some(keeper) = self.keeper {
+        for keeper in self.keepers {
             keeper.abort();
         }
     }
@@ -198,6 +204,7 @@ async fn say_why(work: impl Future<Output = OperatorError>, fails: mpsc::Sender<
 /// Works on jobs whenever this operator leads, until that cannot go on.
 async fn lead(
     mut leads: watch::Receiver<bool>,
+    mut trusts: watch::Receiver<bool>,
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
@@ -208,12 +215,18 @@ async fn lead(
     };
     while leads.wait_for(|leads| *leads).await.is_ok() {
         metrics.leads(true);
-        let work = run_controller(
+        let controller = run_controller(
             kube.clone(),
             Arc::clone(&config),
             metrics.clone(),
             progress.clone(),
         );
+        let work = async {
+            if trusts.wait_for(|trusts| *trusts).await.is_err() {
+                return Err(ended("the proxy's certificate is not kept any more"));
+            }
+            controller.await
+        };
         let error = tokio::select! {
             lost = leads.wait_for(|leads| !*leads) => match lost {
                 Ok(_) => None,
@@ -230,6 +243,29 @@ async fn lead(
     metrics.leads(false);
     // Nobody renews the Lease any more, and it is never won again.
     ended("the election has ended")
+}
+
+/// Whether the file of the authorities that the proxy's certificate is checked with is there, now or later, and the loop that
+/// writes it if the operator makes that certificate.
+fn trust_in_proxy(
+    config: &Config,
+    client: &Client,
+    rotation: Rotation,
+    progress: &Progress,
+) -> (watch::Receiver<bool>, Option<JoinHandle<()>>) {
+    let Some(certificate) = &config.proxy_certificate else {
+        return (watch::channel(true).1, None);
+    };
+    let (trusts, trusted) = watch::channel(false);
+    let keeper = ProxyKeeper {
+        client: client.clone(),
+        namespace: config.namespace.clone(),
+        certificate: certificate.clone(),
+        rotation,
+        progress: progress.clone(),
+        trusts,
+    };
+    (trusted, Some(tokio::spawn(keeper.run())))
 }
 
 type Awaited = watch::Receiver<Option<Tls>>;
@@ -364,6 +400,7 @@ mod tests {
             let config = Settings::default().check("n").unwrap();
             let work = lead(
                 leads,
+                watch::channel(true).1,
                 kube,
                 Arc::new(config),
                 Metrics::default(),

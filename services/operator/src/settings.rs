@@ -37,6 +37,10 @@ pub struct Settings {
     /// The certificates of those who may sign that of a proxy at https; read again for every connection.
     #[arg(long, env = "IPU_OPERATOR_PROXY_CA_FILE", value_name = "FILE")]
     pub proxy_ca_file: Option<PathBuf>,
+    /// Make the certificate of the proxy and renew it: kept in this Secret of the operator's namespace (tls.crt, tls.key, ca.crt),
+    /// which the proxy mounts. The operator writes the authorities to --proxy-ca-file then [default: none is made].
+    #[arg(long, env = "IPU_OPERATOR_PROXY_SECRET", value_name = "NAME")]
+    pub proxy_secret: Option<String>,
     /// The image of the launcher's init container.
     #[arg(long, env = "IPU_OPERATOR_LAUNCHER_IMAGE", value_name = "IMAGE")]
     pub launcher_image: Option<String>,
@@ -167,6 +171,8 @@ pub struct Config {
     pub proxy_token_file: Option<PathBuf>,
     /// The certificates of those who may sign the proxy's; there if the URL is one of https, and only then.
     pub proxy_ca_file: Option<PathBuf>,
+    /// How the certificate of the proxy is made, if the operator makes it.
+    pub proxy_certificate: Option<ProxyCertificate>,
     /// The image of the launcher's init container, with its tag.
     pub launcher_image: Option<String>,
     /// When that image is pulled.
@@ -219,6 +225,18 @@ pub struct Keeping {
     pub names: BTreeSet<String>,
 }
 
+/// How the certificate of the proxy is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProxyCertificate {
+    /// The Secret that it is kept in, for the proxy to mount.
+    pub secret: String,
+    /// The file that the operator writes the authorities to, for itself to trust.
+    pub ca_file: PathBuf,
+    /// The names that the certificate is for.
+    pub names: BTreeSet<String>,
+}
+
 impl Settings {
     /// The settings of a file.
     ///
@@ -241,6 +259,7 @@ impl Settings {
             vipu_proxy_svc: self.vipu_proxy_svc.or(others.vipu_proxy_svc),
             proxy_token_file: self.proxy_token_file.or(others.proxy_token_file),
             proxy_ca_file: self.proxy_ca_file.or(others.proxy_ca_file),
+            proxy_secret: self.proxy_secret.or(others.proxy_secret),
             launcher_image: self.launcher_image.or(others.launcher_image),
             launcher_image_tag: self.launcher_image_tag.or(others.launcher_image_tag),
             launcher_image_pull_policy: self
@@ -290,8 +309,10 @@ impl Settings {
         };
         let proxy_url = proxy_url(self.vipu_proxy_svc.as_deref(), &namespace)?;
         check_trust(&proxy_url, self.proxy_ca_file.as_deref())?;
+        let proxy_certificate = self.proxy_certificate(&proxy_url, &namespace)?;
         Ok(Config {
             proxy_url,
+            proxy_certificate,
             proxy_token_file: self.proxy_token_file.clone(),
             proxy_ca_file: self.proxy_ca_file.clone(),
             launcher_image: self.image()?,
@@ -361,6 +382,32 @@ impl Settings {
         }))
     }
 
+    fn proxy_certificate(
+        &self,
+        url: &str,
+        namespace: &str,
+    ) -> Result<Option<ProxyCertificate>, SettingError> {
+        let secret = self.proxy_secret.clone().filter(|name| !name.is_empty());
+        let Some(secret) = secret else {
+            return Ok(None);
+        };
+        let Some(ca_file) = self.proxy_ca_file.clone() else {
+            let rule = "the operator has to trust the certificate that it makes: set proxy-ca-file to a file that it may write, and \
+                        vipu-proxy-svc to https://";
+            return Err(wrong("proxy-secret", &secret, rule));
+        };
+        let mut names: BTreeSet<String> = service_names(PROXY, namespace).collect();
+        let uri: Option<http::Uri> = url.parse().ok();
+        let host = uri.as_ref().and_then(http::Uri::host);
+        // An address of version 6 has brackets in a URL.
+        names.extend(host.map(|host| host.trim_matches(['[', ']']).to_owned()));
+        Ok(Some(ProxyCertificate {
+            secret,
+            ca_file,
+            names,
+        }))
+    }
+
     fn keeping(&self, namespace: &str) -> Result<Keeping, SettingError> {
         let mut names = list(self.webhook_cert_names.as_deref());
         // One that stands for all of a domain is fine too.
@@ -387,10 +434,7 @@ impl Settings {
                     "is not the name of a Service: write it without its namespace",
                 ));
             }
-            names.insert(format!("{service}.{namespace}.svc.cluster.local"));
-            names.insert(format!("{service}.{namespace}.svc"));
-            names.insert(format!("{service}.{namespace}"));
-            names.insert(service);
+            names.extend(service_names(&service, namespace));
         }
         Ok(Keeping {
             secret: or_default(&self.webhook_secret, ADMISSION),
@@ -399,6 +443,17 @@ impl Settings {
             names,
         })
     }
+}
+
+/// The names of a Service within its cluster.
+fn service_names(service: &str, namespace: &str) -> impl Iterator<Item = String> + use<> {
+    let rest = [
+        "",
+        &format!(".{namespace}"),
+        &format!(".{namespace}.svc"),
+        &format!(".{namespace}.svc.cluster.local"),
+    ];
+    rest.map(|rest| format!("{service}{rest}")).into_iter()
 }
 
 fn or_default(given: &Option<String>, default: &str) -> String {

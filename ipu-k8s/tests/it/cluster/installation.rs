@@ -84,7 +84,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const NEEDED: [Right; 41] = [
+const NEEDED: [Right; 44] = [
     Right(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Right(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Right(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
@@ -131,6 +131,21 @@ const NEEDED: [Right; 41] = [
     Right(OPERATOR, "create", "", "secrets", NAMESPACE),
     Right(OPERATOR, "get", "", "secrets:ipu-operator-admission", NAMESPACE),
     Right(OPERATOR, "patch", "", "secrets:ipu-operator-admission", NAMESPACE),
+    Right(OPERATOR, "get", "", "secrets:ipu-operator-vipu-proxy", NAMESPACE),
+    Right(
+        OPERATOR,
+        "watch",
+        "",
+        "secrets:ipu-operator-vipu-proxy",
+        NAMESPACE,
+    ),
+    Right(
+        OPERATOR,
+        "patch",
+        "",
+        "secrets:ipu-operator-vipu-proxy",
+        NAMESPACE,
+    ),
     Right(
         OPERATOR,
         "watch",
@@ -303,12 +318,13 @@ fn deployments_services_and_webhooks_of_the_manifests_fit_together() {
     }
     for (service, port, target) in [
         ("ipu-operator-vipu-proxy", 80, 8080),
+        ("ipu-operator-vipu-proxy", 443, 8443),
         ("ipu-operator-webhook-svc", 443, 9443),
         ("ipu-operator-controller-manager-metrics", 8443, 8443),
     ] {
         let service = get(&cluster, &[&in_namespace[..], &["service", service]].concat());
-        let ports = &service["spec"]["ports"][0];
-        assert_eq!(ports["port"], port);
+        let ports = service["spec"]["ports"].as_array().unwrap();
+        let ports = ports.iter().find(|ports| ports["port"] == port).unwrap();
         let selector = service["spec"]["selector"].as_object().unwrap();
         let selected = |template: &&&Value| {
             let labels = &template["metadata"]["labels"];
@@ -414,4 +430,56 @@ fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_
         .unwrap();
     patched(free).unwrap();
     assert_eq!(cluster.kubectl(&["get", "ipujobs", "-o", "name"]).unwrap(), "");
+}
+
+#[test]
+fn operator_and_proxy_of_the_manifests_speak_tls_with_each_other() {
+    let name = "operator_and_proxy_of_the_manifests_speak_tls_with_each_other";
+    let Some(cluster) = installed(name) else {
+        return;
+    };
+    let container = |deployment: &str| {
+        let words = ["--namespace", NAMESPACE, "deployment", deployment];
+        get(&cluster, &words)["spec"]["template"]["spec"].take()
+    };
+    let has = |pod: &Value, argument: &str| {
+        let arguments = pod["containers"][0]["args"].as_array().unwrap();
+        arguments.iter().any(|found| found == argument)
+    };
+    let (proxy, operator) = (
+        container("ipu-operator-vipu-proxy"),
+        container("ipu-operator-controller-manager"),
+    );
+    for argument in [
+        "--tls-cert=/var/run/secrets/vipu-proxy-certificate/tls.crt",
+        "--tls-key=/var/run/secrets/vipu-proxy-certificate/tls.key",
+        "--reading=closed",
+    ] {
+        assert!(has(&proxy, argument), "{argument}");
+    }
+    assert!(!proxy.to_string().contains("allow-plain-http"));
+    assert_eq!(
+        proxy["volumes"][0]["secret"]["secretName"],
+        "ipu-operator-vipu-proxy"
+    );
+    for argument in [
+        "--vipu-proxy-svc=https://ipu-operator-vipu-proxy.$(POD_NAMESPACE).svc",
+        "--proxy-secret=ipu-operator-vipu-proxy",
+    ] {
+        assert!(has(&operator, argument), "{argument}");
+    }
+    // The operator alone may connect to the port that takes tokens.
+    let policy = get(
+        &cluster,
+        &[
+            "--namespace",
+            NAMESPACE,
+            "networkpolicy",
+            "ipu-operator-vipu-proxy",
+        ],
+    );
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let open: Vec<_> = rules.iter().filter(|rule| rule["from"].is_null()).collect();
+    assert_eq!(open.len(), 1, "{policy}");
+    assert_eq!(open[0]["ports"][0]["port"], "http");
 }

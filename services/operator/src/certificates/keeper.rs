@@ -1,8 +1,9 @@
 //! The loop that keeps the certificates: looks at the Secret and at the two configurations, makes the next move, serves what is
 //! current. Every operator runs it; what they write is compared and swapped.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ipu_serve::{Tls, TlsPem};
 use k8s_openapi::ByteString;
@@ -10,7 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
@@ -19,45 +20,17 @@ use tracing::{info, warn};
 
 use super::made::Generation;
 use super::names::asked_names;
-use super::state::{Facts, Rotation, State, StateError, step};
+use super::secret::{AGAIN, KeepError, ROUND, StateSecret, call, now};
+use super::state::{Facts, Rotation, step};
 use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
 use crate::settings::Keeping;
 use crate::watching::wake_on_changes;
 
-/// Where in the Secret the state is.
-const KEY: &str = "certificates.json";
 /// What the operator is not ready without.
 const WANTED: &str = "the webhooks' certificate";
-/// How long one look at everything may take.
-const ROUND: Duration = Duration::from_secs(30);
-/// The pause after a look that failed, or that somebody else was faster in.
-const AGAIN: Duration = Duration::from_millis(500);
 const LOOP: &str = "certificates";
-
-/// Why a look came to nothing; the next one may do better.
-#[derive(Debug, thiserror::Error)]
-enum KeepError {
-    #[error("{0}")]
-    State(#[from] StateError),
-    #[error("make certificates")]
-    Make(#[from] rcgen::Error),
-    #[error("serve with the certificate")]
-    Serve(#[from] ipu_serve::TlsError),
-    #[error("{what}")]
-    Call {
-        what: &'static str,
-        source: Box<kube::Error>,
-    },
-}
-
-fn call(what: &'static str) -> impl Fn(kube::Error) -> KeepError {
-    move |source| KeepError::Call {
-        what,
-        source: Box::new(source),
-    }
-}
 
 pub(crate) struct Keeper {
     pub(crate) client: Client,
@@ -130,7 +103,11 @@ impl Keeper {
     /// One look, and after how long the next one is due.
     async fn look(&self, served: &mut Option<Generation>) -> Result<Duration, KeepError> {
         let now = now();
-        let (version, state) = self.load().await?;
+        let secret = self.state_secret();
+        let (version, state) = secret
+            .load()
+            .await?
+            .map_or((None, None), |kept| (Some(kept.version), kept.state));
         if let Some(state) = &state {
             self.serve(&state.current, served)?;
         }
@@ -151,57 +128,14 @@ impl Keeper {
         let make = |names: &_| Generation::make(names, now, self.rotation.validity);
         match (step(state.as_ref(), &facts, make)?, &state) {
             (Some(next), _) => {
-                self.store(&next, version.as_deref()).await?;
+                if secret.store(&next, version.as_deref(), &BTreeMap::new()).await? {
+                    info!(secret = self.keeping.secret, "wrote the webhooks' certificates");
+                }
                 // By way of the Secret, also for what this operator wrote itself.
                 Ok(Duration::from_millis(1))
             }
             (None, Some(state)) => Ok(state.pause(now, &self.rotation)),
             (None, None) => Ok(AGAIN),
-        }
-    }
-
-    /// The Secret's version, if it is there, and the state, if that is in it.
-    async fn load(&self) -> Result<(Option<String>, Option<State>), KeepError> {
-        let secret = self.secrets().get_opt(&self.keeping.secret).await;
-        let Some(secret) = secret.map_err(call("read the Secret"))? else {
-            return Ok((None, None));
-        };
-        let state = secret.data.as_ref().and_then(|data| data.get(KEY));
-        let state = state.map(|bytes| State::read(&bytes.0)).transpose()?;
-        Ok((secret.metadata.resource_version, state))
-    }
-
-    /// Writes the state, unless somebody else has written: then the next look sees that.
-    async fn store(&self, state: &State, version: Option<&str>) -> Result<(), KeepError> {
-        let bytes = serde_json::to_vec(state).map_err(StateError::Broken)?;
-        let data = json!({KEY: ByteString(bytes)});
-        let name = &self.keeping.secret;
-        let written = match version {
-            Some(version) => {
-                let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
-                let params = PatchParams::default();
-                self.secrets().patch(name, &params, &Patch::Merge(patch)).await
-            }
-            None => {
-                let secret = serde_json::from_value(json!({
-                    "metadata": {
-                        "name": name,
-                        "labels": {"app.kubernetes.io/component": "admission-webhook", "app.kubernetes.io/part-of": "ipu-operator"},
-                    },
-                    "type": "Opaque",
-                    "data": data,
-                }));
-                let secret: Secret = secret.map_err(StateError::Broken)?;
-                self.secrets().create(&PostParams::default(), &secret).await
-            }
-        };
-        match written {
-            Ok(_) => {
-                info!(secret = name, "wrote the webhooks' certificates");
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(call("write the Secret")(error)),
         }
     }
 
@@ -272,6 +206,14 @@ impl Keeper {
         Ok(told)
     }
 
+    fn state_secret(&self) -> StateSecret<'_> {
+        StateSecret {
+            api: self.secrets(),
+            name: &self.keeping.secret,
+            component: "admission-webhook",
+        }
+    }
+
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -314,9 +256,4 @@ fn bundles(hooks: &[Hook], bundle: &str) -> Option<Patch<serde_json::Value>> {
         .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": right}}))
         .collect();
     (!stale.is_empty()).then(|| Patch::Strategic(json!({"webhooks": stale})))
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

@@ -105,6 +105,30 @@ fn a_proxy_at_https_is_trusted_by_a_file_and_one_at_http_has_none() {
 }
 
 #[test]
+fn a_certificate_of_the_proxy_is_made_for_the_names_of_its_service_and_its_url() {
+    let mut settings = Settings {
+        vipu_proxy_svc: Some("https://gate.example.com:8443".into()),
+        proxy_ca_file: Some("/run/ca.crt".into()),
+        proxy_secret: Some("proxy".into()),
+        ..Settings::default()
+    };
+    let made = settings.clone().check("n").unwrap().proxy_certificate.unwrap();
+    assert_eq!(made.secret, "proxy");
+    for name in [
+        "ipu-operator-vipu-proxy.n.svc",
+        "ipu-operator-vipu-proxy",
+        "gate.example.com",
+    ] {
+        assert!(made.names.contains(name), "{name}");
+    }
+    settings.proxy_ca_file = None;
+    settings.vipu_proxy_svc = None;
+    let error = settings.check("n").unwrap_err();
+    assert_eq!((error.name, error.value.as_str()), ("proxy-secret", "proxy"));
+    assert!(error.rule.contains("set proxy-ca-file"), "{error}");
+}
+
+#[test]
 fn a_tag_is_added_to_an_image_that_has_none() {
     for (image, whole) in [
         ("graphcore/launcher", "graphcore/launcher:1.2"),

@@ -1,14 +1,17 @@
 //! Certificates: made, shared by operators, told to the API server, renewed without a failed request; or given.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use ipu_operator::{Operator, Rotation};
+use ipu_proxy_client::{ClientOptions, ProxyClient, TlsFiles};
 use ipu_test_cluster::{Cluster, shared};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -220,5 +223,87 @@ async fn with_a_given_certificate_the_bundle_is_left_alone() {
     let url = format!("https://{}/metrics", here(operator.metrics()));
     let answer = crate::support::http().get(url).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 401);
+    operator.shutdown().await;
+}
+
+/// Copies the certificate of the Secret to where a proxy reads it, as a kubelet does.
+async fn mount(secrets: &Api<Secret>, name: &str, folder: &Path) -> Option<Vec<u8>> {
+    let data = secrets.get_opt(name).await.unwrap()?.data?;
+    for file in ["tls.crt", "tls.key"] {
+        let new = folder.join("new");
+        std::fs::write(&new, &data[file].0).unwrap();
+        std::fs::rename(&new, folder.join(file)).unwrap();
+    }
+    Some(data["tls.crt"].0.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_certificate_of_the_proxy_is_renewed_again_and_again_and_always_trusted() {
+    let name = "the_certificate_of_the_proxy_is_renewed_again_and_again_and_always_trusted";
+    let Some(cluster) = shared(name) else {
+        return;
+    };
+    resource(cluster);
+    let folder = tempfile::tempdir().unwrap();
+    let ca_file = folder.path().join("ca.crt");
+    let mut settings = settings("of-proxy");
+    settings.vipu_proxy_svc = Some("https://127.0.0.1:1".into());
+    settings.proxy_secret = Some("proxy-certificate".into());
+    settings.proxy_ca_file = Some(ca_file.clone());
+    // Renewed as soon as it is used.
+    let mut rotation = Rotation::default();
+    rotation.before = rotation.validity;
+    rotation.settle = Duration::from_secs(3);
+    let operator = start_with(cluster, settings, rotation).await;
+    ready(&operator).await;
+
+    let secrets: Api<Secret> = Api::namespaced(client(cluster).await, "default");
+    mount(&secrets, "proxy-certificate", folder.path()).await.unwrap();
+    let anywhere = Some("127.0.0.1:0".parse().unwrap());
+    let mut of_proxy = vipu_proxy::Settings::default();
+    of_proxy.sim = Some("1x8".into());
+    (of_proxy.sim_listen, of_proxy.listen) = (anywhere, anywhere);
+    of_proxy.tls_cert = Some(folder.path().join("tls.crt"));
+    of_proxy.tls_key = Some(folder.path().join("tls.key"));
+    let proxy = vipu_proxy::Proxy::start(of_proxy.check().unwrap()).await.unwrap();
+    let ask = async || {
+        let mut options = ClientOptions::default();
+        options.tls = Some(TlsFiles::new(&ca_file));
+        let url = format!("https://{}", proxy.addr());
+        ProxyClient::new(&url, options).unwrap().stats().await
+    };
+    let mut seen = BTreeSet::new();
+    while seen.len() < 3 {
+        if let Err(error) = ask().await {
+            panic!("certificate {}: {error}", seen.len());
+        }
+        let new = mount(&secrets, "proxy-certificate", folder.path()).await;
+        seen.extend(new);
+    }
+    // The proxy goes on with the certificate that it has while the Secret is made again.
+    secrets
+        .delete("proxy-certificate", &DeleteParams::default())
+        .await
+        .unwrap();
+    until("the Secret is made again", async || {
+        ask().await.unwrap();
+        secrets.get_opt("proxy-certificate").await.unwrap().is_some()
+    })
+    .await;
+    mount(&secrets, "proxy-certificate", folder.path()).await.unwrap();
+    ask().await.unwrap();
+    // A part that another client changes is put right.
+    let patch = serde_json::json!({"data": {"tls.crt": null}});
+    let patch = Patch::Merge(patch);
+    secrets
+        .patch("proxy-certificate", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    until("the certificate is back", async || {
+        let data = secrets.get("proxy-certificate").await.unwrap().data.unwrap();
+        data.contains_key("tls.crt")
+    })
+    .await;
+    proxy.shutdown().await;
     operator.shutdown().await;
 }

@@ -41,6 +41,40 @@ fn section_6_9_usage_is_told_to_any_kubernetes_pod() {
 }
 
 #[test]
+fn other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy() {
+    let name = "other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy";
+    let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "curious"]);
+    let path = "jsonpath={.data.ca\\.crt}";
+    let authorities = product.kubectl(&[
+        "-n",
+        SYSTEM,
+        "get",
+        "secret",
+        "ipu-operator-vipu-proxy",
+        "-o",
+        path,
+    ]);
+    let proxy = format!("ipu-operator-vipu-proxy.{SYSTEM}.svc");
+    let status = "curl -sS -o /dev/null -w '%{http_code}\\n'";
+    let write = "-X DELETE";
+    let said = product.curl(
+        "curious",
+        "default",
+        &format!(
+            "echo {authorities} | base64 -d >/tmp/ca.crt; {status} http://{proxy}/stats; {status} http://{proxy}/v1/partitions; \
+             {status} {write} http://{proxy}/v1/partitions/p; {status} --cacert /tmp/ca.crt https://{proxy}/livez; \
+             {status} --cacert /tmp/ca.crt https://{proxy}/v1/partitions; \
+             {status} --cacert /tmp/ca.crt {write} https://{proxy}/v1/partitions/p"
+        ),
+    );
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said, ["200", "403", "403", "200", "401", "401"]);
+}
+
+#[test]
 fn section_6_10_metrics_are_for_whom_the_role_is_bound_to() {
     let name = "section_6_10_metrics_are_for_whom_the_role_is_bound_to";
     let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {

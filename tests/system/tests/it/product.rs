@@ -22,6 +22,8 @@ pub(crate) struct Product<C> {
     pub(crate) cluster: C,
     /// Whether `mpi-example:1`, the image of the examples, could be made.
     mpi: bool,
+    /// Set once the image of [`Self::curl`] is loaded: tests that load it at the same time disturb each other.
+    curl: OnceLock<()>,
 }
 
 impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
@@ -38,6 +40,7 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         let product = Self {
             cluster,
             mpi: image.is_some(),
+            curl: OnceLock::new(),
         };
         product.kubectl(&["apply", "-f", &repository("deploy/simulator")]);
         product.kubectl(&["apply", "-k", &repository("deploy/kubernetes")]);
@@ -203,9 +206,11 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             println!("skipped: {test}: curl is not installed");
             return false;
         }
-        let image = Image::busybox("local/curl:1").unwrap();
-        let image = image.program(curl, "/usr/bin/curl").unwrap();
-        self.cluster.load(&image).unwrap();
+        self.curl.get_or_init(|| {
+            let image = Image::busybox("local/curl:1").unwrap();
+            let image = image.program(curl, "/usr/bin/curl").unwrap();
+            self.cluster.load(&image).unwrap();
+        });
         true
     }
 

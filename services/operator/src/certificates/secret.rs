@@ -1,0 +1,131 @@
+//! The Secret that the state of certificates is kept in, and what the loops that keep certificates have in common.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::state::{State, StateError};
+
+/// The key of the state in the Secret.
+const KEY: &str = "certificates.json";
+/// The longest that one reconciliation of certificates takes.
+pub(super) const ROUND: Duration = Duration::from_secs(30);
+/// The pause after a reconciliation that failed, or that another operator was faster in.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
+
+/// Why a reconciliation failed; the next one may succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeepError {
+    #[error("{0}")]
+    State(#[from] StateError),
+    #[error("make certificates")]
+    Make(#[from] rcgen::Error),
+    #[error("serve with the certificate")]
+    Serve(#[from] ipu_serve::TlsError),
+    #[error("write {path}")]
+    Write { path: String, source: std::io::Error },
+    #[error("{what}")]
+    Call {
+        what: &'static str,
+        source: Box<kube::Error>,
+    },
+}
+
+pub(super) fn call(what: &'static str) -> impl Fn(kube::Error) -> KeepError {
+    move |source| KeepError::Call {
+        what,
+        source: Box::new(source),
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+/// A Secret with a state in it.
+pub(super) struct StateSecret<'a> {
+    pub(super) api: Api<Secret>,
+    pub(super) name: &'a str,
+    /// The value of its label `app.kubernetes.io/component`.
+    pub(super) component: &'static str,
+}
+
+/// The content of the Secret.
+pub(super) struct Stored {
+    pub(super) version: String,
+    pub(super) state: Option<State>,
+    /// The other keys.
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+}
+
+impl StateSecret<'_> {
+    /// Reads the Secret, if it exists.
+    pub(super) async fn load(&self) -> Result<Option<Stored>, KeepError> {
+        let secret = self.api.get_opt(self.name).await;
+        let Some(secret) = secret.map_err(call("read the Secret"))? else {
+            return Ok(None);
+        };
+        let mut files: BTreeMap<String, Vec<u8>> = secret
+            .data
+            .into_iter()
+            .flatten()
+            .map(|(key, bytes)| (key, bytes.0))
+            .collect();
+        let state = files.remove(KEY).map(|bytes| State::read(&bytes)).transpose()?;
+        Ok(Some(Stored {
+            version: secret.metadata.resource_version.unwrap_or_default(),
+            state,
+            files,
+        }))
+    }
+
+    /// Writes the state and `files` as one, unless another operator has written since `version`; returns whether it wrote.
+    pub(super) async fn store(
+        &self,
+        state: &State,
+        version: Option<&str>,
+        files: &BTreeMap<&str, &str>,
+    ) -> Result<bool, KeepError> {
+        let mut data = BTreeMap::from([(KEY, bytes(serde_json::to_vec(state).map_err(StateError::Broken)?))]);
+        data.extend(
+            files
+                .iter()
+                .map(|(key, text)| (*key, bytes(text.as_bytes().to_vec()))),
+        );
+        let written = match version {
+            Some(version) => {
+                let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
+                let params = PatchParams::default();
+                self.api.patch(self.name, &params, &Patch::Merge(patch)).await
+            }
+            None => {
+                let secret = serde_json::from_value(json!({
+                    "metadata": {
+                        "name": self.name,
+                        "labels": {"app.kubernetes.io/component": self.component, "app.kubernetes.io/part-of": "ipu-operator"},
+                    },
+                    "type": "Opaque",
+                    "data": data,
+                }));
+                let secret: Secret = secret.map_err(StateError::Broken)?;
+                self.api.create(&PostParams::default(), &secret).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(call("write the Secret")(error)),
+        }
+    }
+}
+
+fn bytes(bytes: Vec<u8>) -> Value {
+    json!(ByteString(bytes))
+}
