@@ -4,17 +4,21 @@
 //! until it is told to stop; then it lets open calls end for a bounded time. [`Tls`] is TLS from PEM files, which may change
 //! meanwhile, or from PEM in memory.
 //! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and
-//! between requests, and the time that an answer may wait to be taken.
+//! between requests, the time that an answer may wait to be taken, and the time until all of it is sent. Connections of
+//! clients that no request has identified have limits of their own ([`UnidentifiedLimits`]).
 
-mod opening;
+mod answers;
 mod peer;
 mod server;
 mod stall;
 mod tls;
+mod unidentified;
 
+pub use answers::{Endless, Held};
 pub use peer::Peer;
 pub use server::{BoxError, Handle, ServeOptions, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
+pub use unidentified::UnidentifiedLimits;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

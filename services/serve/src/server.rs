@@ -1,7 +1,6 @@
 //! Connections: accepted, bounded, spoken to, and ended.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +13,15 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use crate::opening::Opening;
+use crate::answers::{Answers, Endless, Held};
 use crate::peer::Peer;
 use crate::stall::Stall;
 use crate::tls::Tls;
+use crate::unidentified::{Connection, Unidentified, UnidentifiedLimits};
 
 /// The pause after a failed accept, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -57,8 +57,13 @@ pub struct ServeOptions {
     /// Most connections at a time; further ones wait to be accepted. The default, 1024, is what a process may have open
     /// on most systems unless told otherwise.
     pub connections: usize,
+    /// Limits of connections on which no request has identified its client. None by default: the handler then need not
+    /// call [`Peer::identify`].
+    pub unidentified: Option<UnidentifiedLimits>,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
+    /// How long the head of the first request may take to arrive, after the handshake.
+    pub first_request: Duration,
     /// How long the headers of a request may take, from the beginning of the connection or the end of the request before on: a
     /// connection of HTTP/1.1 on which nothing is asked for so long is closed. One of HTTP/2 is closed when its peer does not
     /// answer a ping after that time.
@@ -66,6 +71,9 @@ pub struct ServeOptions {
     /// How long an answer may wait for the peer to take more of it. The time in which there is nothing to take does not
     /// count.
     pub stall: Duration,
+    /// How long an answer may take from its beginning until its last byte is sent; then its connection is closed. For an
+    /// [`Endless`] answer it is how long each frame may take.
+    pub answer: Duration,
     /// How long open calls may go on when the server is told to stop.
     pub grace: Duration,
 }
@@ -75,9 +83,12 @@ impl Default for ServeOptions {
         Self {
             tls: None,
             connections: 1024,
+            unidentified: None,
             handshake: Duration::from_secs(10),
+            first_request: Duration::from_secs(10),
             idle: Duration::from_secs(10),
             stall: Duration::from_secs(300),
+            answer: Duration::from_secs(300),
             grace: Duration::from_secs(5),
         }
     }
@@ -88,9 +99,12 @@ impl std::fmt::Debug for ServeOptions {
         f.debug_struct("ServeOptions")
             .field("tls", &self.tls.is_some())
             .field("connections", &self.connections)
+            .field("unidentified", &self.unidentified)
             .field("handshake", &self.handshake)
+            .field("first_request", &self.first_request)
             .field("idle", &self.idle)
             .field("stall", &self.stall)
+            .field("answer", &self.answer)
             .field("grace", &self.grace)
             .finish()
     }
@@ -105,6 +119,9 @@ pub async fn serve<H: Handle>(
 ) {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(options.connections));
+    let unidentified = options
+        .unidentified
+        .map(|limits| Arc::new(Unidentified::new(limits)));
     let mut connections = JoinSet::new();
     let mut reloads = JoinSet::new();
     if let Some(tls) = options.tls.clone() {
@@ -126,8 +143,15 @@ pub async fn serve<H: Handle>(
                     debug!(%address, "connected");
                     let (handler, watcher) = (Arc::clone(&handler), graceful.watcher());
                     let options = options.clone();
+                    let network = Peer::at(address).network();
+                    let connection = unidentified.as_ref().map(|all| all.admit(network)).unwrap_or_default();
                     connections.spawn(async move {
-                        connect(stream, address, handler, &options, watcher).await;
+                        let peer = Peer::at(address).on(connection.clone());
+                        let _counted = Counted(connection.clone());
+                        tokio::select! {
+                            () = connect(stream, peer, handler, &options, watcher) => {}
+                            () = connection.closed() => debug!(%address, "closed for a newer connection"),
+                        }
                         drop(place);
                     });
                 }
@@ -151,13 +175,26 @@ pub async fn serve<H: Handle>(
     connections.shutdown().await;
 }
 
+/// Counts a connection until it ends.
+struct Counted(Connection);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Most requests of a connection of HTTP/2 at a time: the least that RFC 9113 recommends.
+const STREAMS: u32 = 100;
+/// The most bytes of an answer that HTTP/2 takes before the client asks for them.
+const UNSENT: usize = 64 << 10;
 /// The most bytes of bodies that a connection of HTTP/2 holds before anybody reads them.
 const UNREAD: u32 = 256 << 10;
 
 /// One connection, from its handshake to its end.
 async fn connect<H: Handle>(
     stream: TcpStream,
-    address: SocketAddr,
+    peer: Peer,
     handler: Arc<H>,
     options: &ServeOptions,
     watcher: Watcher,
@@ -165,25 +202,19 @@ async fn connect<H: Handle>(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "set nodelay");
     }
-    let local = stream.local_addr().ok();
+    let peer = peer.reached_at(stream.local_addr().ok());
     let Some(tls) = &options.tls else {
-        return speak(
-            stream,
-            Peer::at(address).reached_at(local),
-            handler,
-            options,
-            watcher,
-        )
-        .await;
+        return speak(stream, peer, handler, options, watcher).await;
     };
+    let address = peer.address();
     match tokio::time::timeout(options.handshake, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let peer = match certificates.and_then(<[_]>::first) {
-                Some(certificate) => Peer::with_certificate(address, certificate),
-                None => Peer::at(address),
+                Some(certificate) => peer.with_certificate(certificate),
+                None => peer,
             };
-            speak(stream, peer.reached_at(local), handler, options, watcher).await;
+            speak(stream, peer, handler, options, watcher).await;
         }
         Ok(Err(error)) => info!(%error, %address, "TLS handshake"),
         Err(_) => info!(%address, "TLS handshake took too long"),
@@ -194,10 +225,25 @@ async fn speak<S, H: Handle>(stream: S, peer: Peer, handler: Arc<H>, options: &S
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let handler = Arc::clone(&handler);
-        request.extensions_mut().insert(peer.clone());
-        async move { handler.handle(request).await }
+    let (answers, first) = (Arc::new(Answers::default()), Arc::new(Notify::new()));
+    let service = service_fn({
+        let (answers, first) = (Arc::clone(&answers), Arc::clone(&first));
+        move |mut request: Request<Incoming>| {
+            first.notify_one();
+            let (handler, answers) = (Arc::clone(&handler), Arc::clone(&answers));
+            request.extensions_mut().insert(peer.clone());
+            async move {
+                let answer = handler.handle(request).await?;
+                let endless = answer.extensions().get::<Endless>().is_some();
+                Ok::<_, H::Error>(answer.map(|body| {
+                    if endless {
+                        Held::endless(body, &answers)
+                    } else {
+                        Held::new(body, answers.begin())
+                    }
+                }))
+            }
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -206,16 +252,28 @@ where
         .header_read_timeout(options.idle);
     builder
         .http2()
+        .max_concurrent_streams(STREAMS)
+        .max_send_buf_size(UNSENT)
         .initial_connection_window_size(UNREAD)
         .initial_stream_window_size(UNREAD)
         .timer(TokioTimer::new())
         .keep_alive_interval(options.idle);
-    let stream = Opening::new(Stall::new(stream, options.stall), options.idle);
+    let stream = Stall::new(stream, options.stall);
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        debug!(error = %Chain(&*error), "connection ended");
+    let no_request = async {
+        let request = tokio::time::timeout(options.first_request, first.notified());
+        if request.await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(error) = ended {
+            debug!(error = %Chain(&*error), "connection ended");
+        },
+        () = answers.overdue(options.answer) => debug!("connection closed: an answer was not sent in time"),
+        () = no_request => debug!("connection closed: no request arrived in time"),
     }
 }
 
