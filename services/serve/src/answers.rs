@@ -4,12 +4,14 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
+
+use crate::server::BoxError;
 
 /// Marks an answer without an end of its own, such as an event stream: an extension of the response. The deadline of
 /// [`ServeOptions::answer`](crate::ServeOptions::answer) applies to each of its frames instead of to the whole.
@@ -20,17 +22,23 @@ pub struct Endless;
 ///
 /// A server drops a body once it has taken the data, which may lie in a buffer long after that. Therefore the data
 /// keep the guard, too.
-#[derive(Debug)]
 pub struct Held<B> {
     body: Pin<Box<B>>,
     guard: Guard,
 }
 
-#[derive(Debug)]
+type AnyGuard = Arc<dyn Any + Send + Sync>;
+
 enum Guard {
-    Whole(Arc<dyn Any + Send + Sync>),
-    /// A guard for each frame.
-    Frames(Arc<Answers>),
+    Whole(AnyGuard),
+    /// A guard for a frame of this many bytes.
+    Frames(Box<dyn FnMut(usize) -> Result<AnyGuard, BoxError> + Send>),
+}
+
+impl<B> std::fmt::Debug for Held<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
+    }
 }
 
 impl<B> Held<B> {
@@ -42,33 +50,40 @@ impl<B> Held<B> {
         }
     }
 
-    /// Returns the body of an endless answer: the deadline applies to each frame.
-    pub(crate) fn endless(body: B, answers: &Arc<Answers>) -> Self {
+    /// Returns `body` with a guard for each frame, by its size in bytes. The body ends with the error of `guard`.
+    pub fn each_frame<G: Send + Sync + 'static>(
+        body: B,
+        mut guard: impl FnMut(usize) -> Result<G, BoxError> + Send + 'static,
+    ) -> Self {
         Self {
             body: Box::pin(body),
-            guard: Guard::Frames(Arc::clone(answers)),
+            guard: Guard::Frames(Box::new(move |size| Ok(Arc::new(guard(size)?)))),
         }
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for Held<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for Held<B> {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = self.body.as_mut().poll_frame(context);
-        frame.map_ok(|frame| {
-            frame.map_data(|data| {
-                let guard = match &self.guard {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(frame) = ready!(self.body.as_mut().poll_frame(context)) else {
+            return Poll::Ready(None);
+        };
+        let frame = match frame.map_err(Into::into)?.into_data() {
+            Err(other) => other,
+            Ok(data) => {
+                let guard = match &mut self.guard {
                     Guard::Whole(guard) => Arc::clone(guard),
-                    Guard::Frames(answers) => Arc::new(answers.begin()),
+                    Guard::Frames(guard) => guard(data.len())?,
                 };
-                Bytes::from_owner(HeldData { data, _guard: guard })
-            })
-        })
+                Frame::data(Bytes::from_owner(HeldData { data, _guard: guard }))
+            }
+        };
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -82,7 +97,7 @@ impl<B: Body<Data = Bytes>> Body for Held<B> {
 
 struct HeldData {
     data: Bytes,
-    _guard: Arc<dyn Any + Send + Sync>,
+    _guard: AnyGuard,
 }
 
 impl AsRef<[u8]> for HeldData {

@@ -237,7 +237,7 @@ where
                 let endless = answer.extensions().get::<Endless>().is_some();
                 Ok::<_, H::Error>(answer.map(|body| {
                     if endless {
-                        Held::endless(body, &answers)
+                        Held::each_frame(body, move |_| Ok(answers.begin()))
                     } else {
                         Held::new(body, answers.begin())
                     }

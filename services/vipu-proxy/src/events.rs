@@ -5,23 +5,20 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
 use ipu_ledger::LedgerChange;
 use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList};
+use ipu_serve::Endless;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use warp::sse::Event;
 
 use crate::app::App;
 use crate::partition::document;
-use crate::problem::{AGAIN_SOON, Problem};
 
 /// Changes that are kept for clients that come back: a minute or so of a busy system.
 const KEPT: usize = 4096;
-/// Most streams at a time: each costs a connection and a task for as long as the client likes.
-const STREAMS: usize = 128;
 /// How often a stream says that it is still there, so that what lies between does not cut it off.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -30,7 +27,6 @@ pub(crate) struct Feed {
     /// Tells this process's numbers from those of others.
     epoch: u64,
     late: Mutex<VecDeque<LedgerChange>>,
-    places: Arc<Semaphore>,
 }
 
 /// Where a client was when its stream broke off.
@@ -56,7 +52,6 @@ impl Feed {
         let feed = Arc::new(Self {
             epoch,
             late: Mutex::default(),
-            places: Arc::new(Semaphore::new(STREAMS)),
         });
         let kept = Arc::downgrade(&feed);
         tokio::spawn(async move {
@@ -103,26 +98,24 @@ impl Feed {
 }
 
 /// A stream of events, from where the client was or from a snapshot on.
-pub(crate) fn stream(app: &Arc<App>, last_event_id: Option<&str>) -> Result<warp::reply::Response, Problem> {
-    let place = Arc::clone(&app.feed.places).try_acquire_owned().map_err(|_| {
-        let detail = format!("{STREAMS} event streams are open already");
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(AGAIN_SOON)
-    })?;
-    let (send, receive) = mpsc::channel(16);
+pub(crate) fn stream(app: &Arc<App>, last_event_id: Option<&str>) -> warp::reply::Response {
+    // One event waits for the client, so that a client that does not read holds at most one more snapshot.
+    let (send, receive) = mpsc::channel(1);
     let from = last_event_id.and_then(Place::parse);
     tokio::spawn(
         Stream {
             app: Arc::clone(app),
             send,
             seen: 0,
-            _place: place,
         }
         .run(from),
     );
     let events = warp::sse::keep_alive()
         .interval(ALIVE)
         .stream(ReceiverStream::new(receive));
-    Ok(warp::Reply::into_response(warp::sse::reply(events)))
+    let mut response = warp::Reply::into_response(warp::sse::reply(events));
+    response.extensions_mut().insert(Endless);
+    response
 }
 
 /// One client's stream.
@@ -131,7 +124,6 @@ struct Stream {
     send: mpsc::Sender<Result<Event, Infallible>>,
     /// The last change that the client knows of.
     seen: u64,
-    _place: OwnedSemaphorePermit,
 }
 
 /// The client is gone, or nothing can be told it any more.

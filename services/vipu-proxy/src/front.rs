@@ -8,8 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use ipu_serve::{BoxError, Handle};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use ipu_serve::{BoxError, Endless, Handle, Held, Peer};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use warp::filters::BoxedFilter;
@@ -20,6 +19,7 @@ use crate::params;
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
 use crate::settings::Reading;
+use crate::shares::{Client, Place, Shares};
 use crate::site;
 use crate::table::{self, Access, Operation};
 
@@ -29,6 +29,12 @@ pub(crate) const MAX_BODY: usize = 64 * 1024;
 /// Time in which the server reads that the client has closed the connection, if it has. Timers fire after the events of
 /// sockets were read, so that any time is enough.
 const NOTICE_CLOSED: Duration = Duration::from_millis(1);
+
+/// Most event streams at a time: each costs a connection and a task for as long as the client likes.
+const STREAMS: usize = 128;
+
+/// Most bytes of answers that wait for their clients: a quarter of the memory that the shipped manifests give the proxy.
+pub(crate) const UNSENT: usize = 64 << 20;
 
 /// The body of an answer.
 pub type FrontBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -48,8 +54,10 @@ pub(crate) struct Guard {
     pub(crate) reading: Reading,
     /// Most requests that are worked on at a time.
     pub(crate) places: usize,
-    /// Most of them that anonymous requests take.
-    pub(crate) anonymous: usize,
+    /// Most bytes of answers that wait for their clients to read them.
+    pub(crate) unsent: usize,
+    /// Whether clients can be identified, and anonymous ones have a share of all limits.
+    pub(crate) split: bool,
     /// Whether only this host reaches the proxy: it listens on a loopback address.
     pub(crate) loopback: bool,
     /// Whether the proxy speaks TLS elsewhere, so that only documented reads are answered here.
@@ -61,8 +69,10 @@ pub struct Front {
     routes: BoxedFilter<(warp::reply::Response,)>,
     patience: Patience,
     guard: Guard,
-    places: Semaphore,
-    anonymous: Semaphore,
+    places: Arc<Shares>,
+    streams: Arc<Shares>,
+    /// Bytes of answers that are not sent.
+    unsent: Arc<Shares>,
     app: Arc<App>,
 }
 
@@ -77,8 +87,9 @@ impl Front {
         Self {
             routes: routes::routes(app),
             patience,
-            places: Semaphore::new(guard.places),
-            anonymous: Semaphore::new(guard.anonymous),
+            places: Shares::new(guard.places, guard.split),
+            streams: Shares::new(STREAMS, guard.split),
+            unsent: Shares::new(guard.unsent, guard.split),
             guard,
             app: Arc::clone(app),
         }
@@ -91,26 +102,25 @@ impl Front {
     {
         let began = Instant::now();
         let operation = table::find(request.method(), request.uri().path());
-        let answer = match operation {
+        match operation {
             Ok(operation) => {
                 let answer = self.work_on(operation, request).await;
-                let answer = answer.unwrap_or_else(|problem| routes::refuse(&problem));
+                let answer = answer.unwrap_or_else(|problem| free(routes::refuse(&problem)));
                 let status = answer.status().as_u16();
                 self.app
                     .metrics
                     .request(operation.method, operation.path, status, began.elapsed());
                 answer
             }
-            Err(problem) => routes::refuse(&problem),
-        };
-        answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
+            Err(problem) => free(routes::refuse(&problem)),
+        }
     }
 
     async fn work_on<B>(
         &self,
         operation: &Operation,
         mut request: Request<B>,
-    ) -> Result<warp::reply::Response, Problem>
+    ) -> Result<Response<FrontBody>, Problem>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -123,10 +133,15 @@ impl Front {
         }
         // Before a place is taken: requests that prove nothing and do not end do not crowd out identified clients.
         let identity = self.identify(operation.access, &request).await?;
+        let peer = request.extensions().get::<Peer>();
+        if let Some(peer) = peer.filter(|_| identity.is_some()) {
+            peer.identify();
+        }
+        let client = Client::new(identity.as_ref(), peer);
         // What tells whether the proxy works is answered also when it has too much to do.
-        let _places = match operation.access {
+        let place = match operation.access {
             Access::Open => None,
-            Access::Read | Access::Write => Some(self.take_place(identity.is_some())?),
+            Access::Read | Access::Write => Some(self.take_place(operation, client)?),
         };
         let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
         if operation.access == Access::Write {
@@ -151,7 +166,11 @@ impl Front {
                 "asked to change something"
             );
         }
-        Ok(answer)
+        match (operation.access, place) {
+            (Access::Read, Some(place)) => self.bounded(client, place, answer),
+            // A write is done, so that its answer, which is small, is never refused.
+            (_, place) => Ok(held(answer, place)),
+        }
     }
 
     /// The client, or none if it is anonymous and may be.
@@ -172,17 +191,40 @@ impl Front {
         }
     }
 
-    /// A place for a request; anonymous ones have a share of them at most.
-    fn take_place(
-        &self,
-        identified: bool,
-    ) -> Result<(SemaphorePermit<'_>, Option<SemaphorePermit<'_>>), Problem> {
-        let anonymous = if identified {
-            None
+    /// Takes a place for a request, or for an event stream.
+    fn take_place(&self, operation: &Operation, client: Client) -> Result<Place, Problem> {
+        if operation.endless {
+            let detail = "too many event streams are open";
+            self.streams.take(client, 1).ok_or_else(|| overloaded(detail))
         } else {
-            Some(self.anonymous.try_acquire().map_err(|_| overloaded())?)
-        };
-        Ok((self.places.try_acquire().map_err(|_| overloaded())?, anonymous))
+            let detail = "too many requests are being worked on";
+            self.places.take(client, 1).ok_or_else(|| overloaded(detail))
+        }
+    }
+
+    /// Returns the answer to a read, which keeps its place and counts its bytes until it is sent.
+    fn bounded(
+        &self,
+        client: Client,
+        place: Place,
+        answer: warp::reply::Response,
+    ) -> Result<Response<FrontBody>, Problem> {
+        if answer.extensions().get::<Endless>().is_some() {
+            let unsent = Arc::clone(&self.unsent);
+            return Ok(answer.map(|body| {
+                let counted = Held::each_frame(body, move |size| {
+                    unsent
+                        .take(client, size)
+                        .ok_or_else(|| BoxError::from(TOO_MUCH_UNSENT))
+                });
+                Held::new(counted, place).boxed_unsync()
+            }));
+        }
+        let size = hyper::body::Body::size_hint(answer.body()).lower();
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let unsent = self.unsent.take(client, size);
+        let unsent = unsent.ok_or_else(|| overloaded(TOO_MUCH_UNSENT))?;
+        Ok(held(answer, (place, unsent)))
     }
 
     /// The request with all of its body.
@@ -245,13 +287,20 @@ fn needs_tls() -> Problem {
     .with_fix("send the request to the address of the proxy that speaks TLS")
 }
 
-fn overloaded() -> Problem {
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "Overloaded",
-        "too many requests are being worked on",
-    )
-    .with_retry_after(AGAIN_SOON)
+const TOO_MUCH_UNSENT: &str = "too many answers wait for their clients to read them";
+
+fn overloaded(detail: &str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(AGAIN_SOON)
+}
+
+/// An answer that holds nothing.
+fn free(answer: warp::reply::Response) -> Response<FrontBody> {
+    answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
+}
+
+/// An answer that keeps `guard` until it is sent.
+fn held(answer: warp::reply::Response, guard: impl Send + Sync + 'static) -> Response<FrontBody> {
+    answer.map(|body| Held::new(body, guard).boxed_unsync())
 }
 
 impl Handle for Front {

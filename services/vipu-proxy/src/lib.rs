@@ -34,6 +34,7 @@ mod problem;
 mod proxy;
 mod routes;
 mod settings;
+mod shares;
 mod site;
 mod stats;
 mod store;

@@ -9,7 +9,7 @@ use ipu_ledger::{
     LeaseLiveness, Ledger, LedgerOptions, Liveness, MemoryStore, MemoryUsageLog, SqliteStore, StoreError,
     UsageLog,
 };
-use ipu_serve::{ClientCertificates, ServeOptions, TlsError};
+use ipu_serve::{ClientCertificates, ServeOptions, TlsError, UnidentifiedLimits};
 use ipu_vipu_client::{ConnectError, ControllerListError, ControllerPool, EndpointError, parse_controllers};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use vipu_sim::Simulator;
 use crate::app::{App, ProxyLedger};
 use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
 use crate::connector::{Connector, follow_secrets};
-use crate::front::{Front, Guard, Patience};
+use crate::front::{Front, Guard, Patience, UNSENT};
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
 use crate::local::LocalUsers;
@@ -228,7 +228,13 @@ impl Proxy {
         let mut serve = ServeOptions::default();
         serve.idle = config.idle_timeout;
         serve.stall = config.write_timeout;
+        serve.answer = config.write_timeout;
+        serve.first_request = serve.first_request.min(config.idle_timeout);
         serve.connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
+        serve.unidentified = guard.split.then_some(UnidentifiedLimits {
+            total: serve.connections / 2,
+            per_network: serve.connections / 4,
+        });
         if let Some(files) = &config.tls {
             serve.tls = Some(ipu_serve::Tls::of(files.clone()).map_err(StartError::Tls)?);
         }
@@ -305,7 +311,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     );
     // Nothing is left over that a first repair would find.
     app.health.repaired();
-    let anonymous = if authenticator.is_some() { 512 } else { 1024 };
+    let split = authenticator.is_some();
     Front::new(
         &app,
         Patience {
@@ -316,7 +322,8 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
             authenticator: authenticator.unwrap_or_else(|| Arc::new(Everybody)),
             reading: Reading::Open,
             places: 1024,
-            anonymous,
+            unsent: UNSENT,
+            split,
             loopback: false,
             plain: false,
         },
@@ -336,24 +343,18 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
     if let Some(cluster) = cluster.filter(|_| config.asks) {
         who.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
     }
-    // Half is for clients that are identified, where any can be.
-    let anonymous = if who.is_empty() {
-        config.max_requests
-    } else {
-        config.max_requests.div_ceil(2)
-    };
-    if who.is_empty() {
-        if config.local_users {
-            who.push(Arc::new(LocalUsers::of_this_process()));
-        } else {
-            who.push(Arc::new(Everybody));
-        }
+    let split = !who.is_empty();
+    if config.local_users && !split {
+        who.push(Arc::new(LocalUsers::of_this_process()));
+    } else if !split {
+        who.push(Arc::new(Everybody));
     }
     Ok(Guard {
         authenticator: Arc::new(AnyOf(who)),
         reading: config.reading,
         places: config.max_requests,
-        anonymous,
+        unsent: UNSENT,
+        split,
         loopback: config.listen.ip().is_loopback(),
         plain: false,
     })
@@ -366,7 +367,8 @@ fn plain_guard(config: &Config, address: SocketAddr) -> Guard {
         authenticator: Arc::new(AnyOf(Vec::new())),
         reading: Reading::Open,
         places,
-        anonymous: places,
+        unsent: UNSENT / 2,
+        split: false,
         loopback: address.ip().is_loopback(),
         plain: true,
     }

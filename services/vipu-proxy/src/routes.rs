@@ -175,7 +175,7 @@ async fn plan(mut asked: Asked) -> Answer {
 
 fn events(mut asked: Asked, last: Option<&str>) -> Answer {
     asked.params(&[])?;
-    events::stream(&asked.app, last)
+    Ok(events::stream(&asked.app, last))
 }
 
 async fn list(mut asked: Asked) -> Answer {

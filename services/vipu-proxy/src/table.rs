@@ -22,6 +22,8 @@ pub(crate) struct Operation {
     /// The path, with `{…}` for a part that may be anything.
     pub(crate) path: &'static str,
     pub(crate) access: Access,
+    /// Whether the answer has no end of its own.
+    pub(crate) endless: bool,
 }
 
 impl Operation {
@@ -32,7 +34,19 @@ impl Operation {
 }
 
 const fn operation(method: &'static str, path: &'static str, access: Access) -> Operation {
-    Operation { method, path, access }
+    Operation {
+        method,
+        path,
+        access,
+        endless: false,
+    }
+}
+
+const fn endless(method: &'static str, path: &'static str, access: Access) -> Operation {
+    Operation {
+        endless: true,
+        ..operation(method, path, access)
+    }
 }
 
 /// All of them.
@@ -58,7 +72,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("GET", "/v1/waiting", Access::Read),
     operation("GET", "/v1/controllers", Access::Read),
     operation("POST", "/v1/plan", Access::Read),
-    operation("GET", "/v1/events", Access::Read),
+    endless("GET", "/v1/events", Access::Read),
 ];
 
 /// Every operation: its method, its path with `{…}` for a part that may be anything, and whether it is asked who asks.

@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Frame, Incoming};
-use ipu_serve::{Endless, Handle, Held, Peer, ServeOptions, UnidentifiedLimits, serve};
+use ipu_serve::{BoxError, Endless, Handle, Held, Peer, ServeOptions, UnidentifiedLimits, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -56,11 +56,11 @@ impl Body for Echo {
 }
 
 impl Handle for Answers {
-    type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+    type Body = UnsyncBoxBody<Bytes, BoxError>;
     type Error = Infallible;
 
     async fn handle(&self, request: Request<Incoming>) -> Result<Response<Self::Body>, Infallible> {
-        let full = |size: usize| Full::from(vec![b'x'; size]).map_err(|never| match never {});
+        let full = |size: usize| Full::from(vec![b'x'; size]).map_err(BoxError::from);
         Ok(match request.uri().path() {
             "/large" => {
                 self.held.fetch_add(1, Ordering::SeqCst);
@@ -68,7 +68,8 @@ impl Handle for Answers {
                 Response::new(Held::new(full(LARGE), guard).boxed_unsync())
             }
             "/endless" => {
-                let mut answer = Response::new(Echo(request.into_body()).boxed_unsync());
+                let mut answer =
+                    Response::new(Echo(request.into_body()).map_err(BoxError::from).boxed_unsync());
                 answer.extensions_mut().insert(Endless);
                 answer
             }

@@ -46,7 +46,8 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
         authenticator: Arc::new(Everybody),
         reading: Reading::Open,
         places: 8,
-        anonymous: 8,
+        unsent: 1024,
+        split: false,
         loopback: false,
         plain: false,
     };
@@ -194,4 +195,62 @@ async fn a_proxy_whose_workers_do_not_go_on_is_not_called_alive() {
     }
     repairing.abort();
     going_on.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_clients_do_not_read_are_bounded_in_bytes() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let (app, front) = started(&controller);
+    app.health.repaired();
+    let made = call(&front, "PUT", "/v1/partitions/p?wait=5s", wanted()).await;
+    assert_eq!(made.0, 200, "{made:?}");
+    let list = async || {
+        let request = Request::get("/v1/partitions").body(Full::new(Bytes::new()));
+        front.answer(request.unwrap()).await
+    };
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = list().await;
+        if answer.status() != 200 {
+            break answer;
+        }
+        unread.push(answer);
+    };
+    let bytes: u64 = unread
+        .iter()
+        .map(|answer| hyper::body::Body::size_hint(answer.body()).lower())
+        .sum();
+    assert!(!unread.is_empty() && bytes <= 1024, "{bytes}");
+    assert_eq!(refused.status(), 503);
+    // A write is answered all the same.
+    let (status, _, again) = call(&front, "PUT", "/v1/partitions/p", wanted()).await;
+    assert_eq!(status, 200, "{again}");
+    unread.pop();
+    assert_eq!(list().await.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_stream_that_its_client_does_not_read_ends_beyond_the_bound() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let (app, front) = started(&controller);
+    app.health.repaired();
+    let open = async || {
+        let request = Request::get("/v1/events").body(Full::new(Bytes::new()));
+        let answer = front.answer(request.unwrap()).await;
+        assert_eq!(answer.status(), 200);
+        answer.into_body()
+    };
+    // The frames are not dropped, as in the buffer of a connection.
+    let (mut streams, mut unread) = (Vec::new(), Vec::new());
+    let error = loop {
+        let mut stream = open().await;
+        match stream.frame().await.unwrap() {
+            Ok(frame) => unread.push(frame),
+            Err(error) => break error,
+        }
+        streams.push(stream);
+    };
+    assert!(error.to_string().contains("too many answers wait"), "{error}");
+    unread.clear();
+    assert!(open().await.frame().await.unwrap().is_ok());
 }

@@ -21,5 +21,6 @@ mod partitions;
 mod refusals;
 mod secrets;
 mod server;
+mod shares;
 mod support;
 mod usage;

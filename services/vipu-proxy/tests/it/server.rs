@@ -183,26 +183,35 @@ fn a_plain_address_beside_no_tls_is_refused() {
 }
 
 /// A connection, as bytes.
-struct Wire(BufReader<TcpStream>);
+pub(crate) struct Wire(BufReader<TcpStream>);
 
 impl Wire {
-    async fn open(proxy: &Proxy) -> Self {
+    pub(crate) async fn open(proxy: &Proxy) -> Self {
         Self(BufReader::new(TcpStream::connect(proxy.addr()).await.unwrap()))
     }
 
-    async fn say(&mut self, text: &str) {
+    pub(crate) async fn say(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).await.unwrap();
     }
 
     /// The head of an answer, in lower case.
-    async fn head(&mut self) -> String {
+    pub(crate) async fn head(&mut self) -> String {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") && self.0.read_line(&mut head).await.unwrap() > 0 {}
         head.to_lowercase()
     }
 
+    /// Reads the body of the answer with this head, if its length is known.
+    pub(crate) async fn body(&mut self, head: &str) {
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        self.0.read_exact(&mut body).await.unwrap();
+    }
+
     /// Until the other end closes it.
-    async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         let mut rest = Vec::new();
         // A reset is an end too.
         self.0.read_to_end(&mut rest).await.ok();

@@ -1,0 +1,194 @@
+//! Places of which a client gets a share: anonymous clients do not crowd out identified ones.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipu_serve::Peer;
+
+use crate::auth::Identity;
+
+/// A client, as far as its share is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// Not identified; its network, if the request came over a connection.
+    Anonymous(Option<IpAddr>),
+    /// Identified, for owners of some namespaces.
+    Tenant,
+    /// Identified, for owners of all namespaces, such as the operator.
+    Administrator,
+}
+
+impl Client {
+    pub(crate) fn new(identity: Option<&Identity>, peer: Option<&Peer>) -> Self {
+        match identity {
+            None => Self::Anonymous(peer.map(Peer::network)),
+            Some(identity) if identity.namespaces().is_some() => Self::Tenant,
+            Some(_) => Self::Administrator,
+        }
+    }
+}
+
+/// The most places that clients have together.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    network: usize,
+    anonymous: usize,
+    /// Anonymous clients and tenants.
+    tenants: usize,
+    all: usize,
+}
+
+/// A number of places.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    limits: Limits,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    networks: HashMap<IpAddr, usize>,
+    anonymous: usize,
+    tenants: usize,
+    all: usize,
+}
+
+impl Shares {
+    /// Returns `all` places. If they are `split`, anonymous clients have at most half of them, those of one network a
+    /// quarter, and the last quarter is for administrators.
+    pub(crate) fn new(all: usize, split: bool) -> Arc<Self> {
+        let part = |quarters: usize| if split { (all * quarters).div_ceil(4) } else { all };
+        Arc::new(Self {
+            limits: Limits {
+                network: part(1),
+                anonymous: part(2),
+                tenants: part(3),
+                all,
+            },
+            taken: Mutex::default(),
+        })
+    }
+
+    /// Takes `number` places; all of the share if `number` is greater.
+    pub(crate) fn take(self: &Arc<Self>, client: Client, number: usize) -> Option<Place> {
+        let Limits {
+            network,
+            anonymous,
+            tenants,
+            all,
+        } = self.limits;
+        let number = number.min(match client {
+            Client::Anonymous(_) => network,
+            Client::Tenant => tenants,
+            Client::Administrator => all,
+        });
+        let mut taken = self.taken();
+        let mut free = taken.all + number <= all;
+        if client != Client::Administrator {
+            free &= taken.tenants + number <= tenants;
+        }
+        if let Client::Anonymous(of) = client {
+            let of_network = of.and_then(|of| taken.networks.get(&of)).copied();
+            free &= taken.anonymous + number <= anonymous && of_network.unwrap_or(0) + number <= network;
+        }
+        free.then(|| {
+            taken.change(client, |count| *count += number);
+            Place {
+                client,
+                number,
+                shares: Arc::clone(self),
+            }
+        })
+    }
+
+    // Nothing panics while it is locked.
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Changes the counts that `client` is part of.
+    fn change(&mut self, client: Client, change: impl Fn(&mut usize)) {
+        change(&mut self.all);
+        if client != Client::Administrator {
+            change(&mut self.tenants);
+        }
+        if let Client::Anonymous(network) = client {
+            change(&mut self.anonymous);
+            if let Some(network) = network {
+                let of_network = self.networks.entry(network).or_default();
+                change(of_network);
+                if *of_network == 0 {
+                    self.networks.remove(&network);
+                }
+            }
+        }
+    }
+}
+
+/// Places that are taken until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    client: Client,
+    number: usize,
+    shares: Arc<Shares>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.shares.taken();
+        taken.change(self.client, |count| *count -= self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(last: u8) -> Client {
+        Client::Anonymous(Some([192, 0, 2, last].into()))
+    }
+
+    /// As many single places as `client` gets.
+    fn fill(shares: &Arc<Shares>, client: Client) -> Vec<Place> {
+        std::iter::from_fn(|| shares.take(client, 1)).collect()
+    }
+
+    #[test]
+    fn each_kind_of_client_has_its_share_whatever_the_others_take() {
+        let shares = Shares::new(16, true);
+        let one = fill(&shares, network(1));
+        let anonymous: Vec<_> = (2..9).flat_map(|last| fill(&shares, network(last))).collect();
+        let unknown = fill(&shares, Client::Anonymous(None));
+        let tenants = fill(&shares, Client::Tenant);
+        let administrators = fill(&shares, Client::Administrator);
+        assert_eq!(
+            [&one, &anonymous, &unknown, &tenants, &administrators].map(Vec::len),
+            [4, 4, 0, 4, 4]
+        );
+        drop(one);
+        assert_eq!(fill(&shares, network(9)).len(), 4);
+        drop((anonymous, tenants, administrators));
+        let taken = shares.taken();
+        assert_eq!((taken.networks.len(), taken.all, taken.tenants), (0, 0, 0));
+    }
+
+    #[test]
+    fn places_that_are_not_split_are_for_every_client() {
+        let shares = Shares::new(3, false);
+        assert_eq!(fill(&shares, network(1)).len(), 3);
+        assert_eq!(fill(&shares, Client::Administrator).len(), 3);
+    }
+
+    #[test]
+    fn a_client_that_needs_more_than_its_share_gets_it_while_it_has_nothing_else() {
+        let shares = Shares::new(16, true);
+        let large = shares.take(network(1), 100).unwrap();
+        assert!(shares.take(network(1), 1).is_none());
+        assert!(shares.take(network(2), 4).is_some());
+        drop(large);
+        assert!(shares.take(network(1), 1).is_some());
+    }
+}
