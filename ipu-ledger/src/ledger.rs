@@ -21,6 +21,7 @@ use crate::go_on::{Asks, as_recorded, gone};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
+use crate::usage::UsagePosition;
 
 /// How often a request goes round when controllers say that they have no room although they seemed to: once per
 /// controller of the largest known installation, and then it waits.
@@ -516,6 +517,26 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .as_ref()
             .ok_or(LedgerError::NoUsageLog)?;
         Ok(log.since(since).await.map_err(Arc::new)?)
+    }
+
+    /// Returns at most `limit` records of holds that ended at `since` or later, from the one after `after` on.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::NoUsageLog`] if nothing is recorded, and errors of the log.
+    pub async fn usage_page(
+        &self,
+        since: Timestamp,
+        after: Option<&UsagePosition>,
+        limit: usize,
+    ) -> Result<Vec<UsageRecord>, LedgerError> {
+        let log = self
+            .driver
+            .options
+            .usage
+            .as_ref()
+            .ok_or(LedgerError::NoUsageLog)?;
+        Ok(log.page(since, after, limit).await.map_err(Arc::new)?)
     }
 
     /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing

@@ -60,7 +60,7 @@ pub use options::{Clock, LedgerOptions};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
-pub use usage::{MemoryUsageLog, UsageLog};
+pub use usage::{InvalidUsagePosition, MemoryUsageLog, UsageLog, UsagePosition};
 
 pub use ipu_core::{
     Change, ChangeKey, Entry, EntryState, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget,

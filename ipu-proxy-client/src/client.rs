@@ -282,15 +282,41 @@ impl ProxyClient {
         self.0.call(Ask::new(Method::DELETE, path, Repeat::Safe)).await
     }
 
-    /// The holds that ended at `since` or later.
+    /// The holds that ended at `since` or later, of all pages.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
     pub async fn usage(&self, since: Timestamp) -> Result<RecordList, ClientError> {
+        let mut all = self.usage_page(since, None).await?;
+        while let Some(token) = all.continue_token.take() {
+            let page = self.usage_page(since, Some(&token)).await?;
+            // A page without records would be the same page for ever.
+            all.continue_token = page.continue_token.filter(|_| !page.records.is_empty());
+            all.records.extend(page.records);
+        }
+        Ok(all)
+    }
+
+    /// A page of the holds that ended at `since` or later: the first one, or the one that `continue_token` of the page
+    /// before names.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn usage_page(
+        &self,
+        since: Timestamp,
+        continue_token: Option<&str>,
+    ) -> Result<RecordList, ClientError> {
         let ask = Ask::new(Method::GET, "/v1/usage".to_owned(), Repeat::Safe);
-        let since = since.as_millis().to_string();
-        self.0.call(ask.query("since", &since)).await
+        let ask = ask.query("since", &since.as_millis().to_string());
+        self.0
+            .call(match continue_token {
+                Some(token) => ask.query("continue", token),
+                None => ask,
+            })
+            .await
     }
 
     /// Has ledger, controllers and owners compared now, and says what was mended. Safe to repeat.

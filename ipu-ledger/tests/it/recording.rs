@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ipu_core::Topology;
 use ipu_ledger::{
     HoldEnd, Ledger, LedgerError, LedgerOptions, MemoryUsageLog, Released, SqliteStore, StoreError,
-    Timestamp, UsageLog, UsageRecord,
+    Timestamp, UsageLog, UsagePosition, UsageRecord,
 };
 use ipu_testkit::{CallKind, Fault};
 use ipu_vipu_client::ControllerPool;
@@ -171,4 +171,52 @@ async fn sqlite_keeps_records_beside_the_ledger_one_for_each_key_and_they_outliv
     drop((ledger, store));
     let (ledger, _) = open();
     assert_eq!(ledger.usage_since(BEGINNING).await.unwrap(), [later]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_records_join_to_all_of_them_also_if_some_are_added_meanwhile() {
+    let mut bench = Bench::new(&Topology::pod16(), 1);
+    let memory = recording(&mut bench);
+    let ledger = bench.ledger();
+    ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
+    ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    let first = ledger.usage_since(BEGINNING).await.unwrap().remove(0);
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(directory.path().join("ledger.db")).unwrap();
+    for log in [&memory as &dyn UsageLog, &sqlite] {
+        let record = |number: u64| {
+            let mut record = first.clone();
+            // Three are released at a time, and their tickets have different numbers of digits.
+            record.ticket = number * 7;
+            record.released_at = Timestamp::from_millis(1_000 + number / 3);
+            record
+        };
+        let records: Vec<_> = (0..20).map(record).collect();
+        log.append(&records).await.unwrap();
+        let since = Timestamp::from_millis(1_001);
+        let (mut joined, mut after) = (Vec::new(), None::<UsagePosition>);
+        loop {
+            let page = log.page(since, after.as_ref(), 4).await.unwrap();
+            assert!(page.len() <= 4, "{}", page.len());
+            let Some(last) = page.last() else { break };
+            after = Some(UsagePosition::from(last));
+            joined.extend(page);
+            if joined.len() == 8 {
+                log.append(&[record(60)]).await.unwrap();
+            }
+        }
+        let tickets = |records: &[UsageRecord]| {
+            let mut tickets: Vec<u64> = records.iter().map(|record| record.ticket).collect();
+            tickets.sort_unstable();
+            tickets
+        };
+        let all = log.since(since).await.unwrap();
+        assert_eq!(tickets(&joined), tickets(&all));
+        assert!(all.len() >= 18, "{}", all.len());
+        // A position does not reach back beyond the time.
+        let start = UsagePosition::from(&records[0]);
+        let later = Timestamp::from_millis(1_006);
+        let page = log.page(later, Some(&start), 100).await.unwrap();
+        assert_eq!(tickets(&page), tickets(&log.since(later).await.unwrap()));
+    }
 }

@@ -49,18 +49,24 @@ impl From<&UsageRecord> for RecordDocument {
     }
 }
 
-/// The answer of `GET /v1/usage`.
+/// The answer of `GET /v1/usage`: a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordList {
     /// In the order of their ends.
     pub records: Vec<RecordDocument>,
+    /// The `continue` parameter of the next page; none on the last page.
+    #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
+    pub continue_token: Option<String>,
 }
 
 impl RecordList {
     /// A list of these.
     #[must_use]
     pub const fn new(records: Vec<RecordDocument>) -> Self {
-        Self { records }
+        Self {
+            records,
+            continue_token: None,
+        }
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct App {
     pub(crate) feed: Arc<Feed>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
+    /// Held while the log of usage is read.
+    pub(crate) usage_reads: tokio::sync::Mutex<()>,
     pub(crate) connector: Connector,
     /// Judges owners.
     pub(crate) alive: Arc<dyn Liveness>,
@@ -86,6 +88,7 @@ impl App {
             ledger,
             feed,
             consumption,
+            usage_reads: tokio::sync::Mutex::default(),
             metrics: Arc::clone(&connector.metrics),
             connector,
             alive,

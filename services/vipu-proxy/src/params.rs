@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{StatusCode, Uri};
 use ipu_core::{PartitionId, Timestamp};
+use ipu_ledger::{InvalidUsagePosition, UsagePosition};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
@@ -12,6 +13,9 @@ use crate::problem::Problem;
 
 /// The longest that a request may wait: clients and what lies between give up on an answer after a minute or so.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Most records of a page: half a megabyte or so.
+pub(crate) const MAX_PAGE: usize = 2_000;
 
 /// Query parameters, in their order.
 pub(crate) type Query = Vec<(String, String)>;
@@ -33,6 +37,10 @@ pub(crate) struct Params {
     pub(crate) not_after: Option<Timestamp>,
     /// From when on, in milliseconds since 1970.
     pub(crate) since: u64,
+    /// Most records of a page.
+    pub(crate) limit: Option<usize>,
+    /// The last record of the page before.
+    pub(crate) after: Option<UsagePosition>,
 }
 
 impl Params {
@@ -63,6 +71,8 @@ impl Params {
                 "quarantined" => params.quarantined = flag("quarantined", &value)?,
                 "since" => params.since = number("since", &value)?,
                 "notAfter" => params.not_after = Some(Timestamp::from_millis(number("notAfter", &value)?)),
+                "limit" => params.limit = Some(limit(&value)?),
+                "continue" => params.after = Some(position(&value)?),
                 "attempt" => params.attempt = Some(number("attempt", &value)?),
                 _ => params.uid = Some(value),
             }
@@ -81,6 +91,26 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
     value
         .parse()
         .map_err(|_| Problem::invalid(name, value, rule, "give a number such as 0"))
+}
+
+fn limit(value: &str) -> Result<usize, Problem> {
+    let parsed = value.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+    parsed.ok_or_else(|| {
+        let rule = format!("must be a whole number from 1 to {MAX_PAGE}");
+        Problem::invalid(
+            "limit",
+            value,
+            rule,
+            format!("use {MAX_PAGE}, and follow `continue`"),
+        )
+    })
+}
+
+fn position(value: &str) -> Result<UsagePosition, Problem> {
+    value.parse().map_err(|error: InvalidUsagePosition| {
+        let fix = "send `continue` of the answer before as it is, or leave it out to start at the first page";
+        Problem::invalid("continue", value, error.to_string(), fix)
+    })
 }
 
 /// A flag is there, or says whether it is.

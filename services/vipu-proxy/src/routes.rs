@@ -288,8 +288,8 @@ async fn uncordon(id: &str, mut asked: Asked) -> Answer {
 }
 
 async fn usage(mut asked: Asked) -> Answer {
-    let since = asked.params(&["since"])?.since;
-    ok(&stats::usage(&asked.app, since).await?)
+    let params = asked.params(&["since", "limit", "continue"])?;
+    ok(&stats::usage(&asked.app, &params).await?)
 }
 
 async fn repair(mut asked: Asked) -> Answer {

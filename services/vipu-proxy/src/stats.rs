@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use ipu_core::{IpuCount, PartitionSpec, Timestamp};
+use ipu_ledger::UsagePosition;
 use ipu_proxy_client::{Fit, RecordDocument, RecordList, SizeQuestion, Stats, Usage};
 
 use crate::app::App;
+use crate::params::{MAX_PAGE, Params};
 use crate::problem::Problem;
 
 /// `GET /stats`.
@@ -38,12 +40,22 @@ pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Prob
     ]))
 }
 
-/// `GET /v1/usage`: the holds that ended at `since`, in milliseconds since 1970, or later.
-pub(crate) async fn usage(app: &App, since: u64) -> Result<RecordList, Problem> {
-    let records = app.ledger.usage_since(Timestamp::from_millis(since)).await?;
-    Ok(RecordList::new(
-        records.iter().map(RecordDocument::from).collect(),
-    ))
+/// `GET /v1/usage`: a page of the holds that ended at `since`, in milliseconds since 1970, or later.
+pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Problem> {
+    let (since, after) = (Timestamp::from_millis(params.since), params.after.as_ref());
+    let limit = params.limit.unwrap_or(MAX_PAGE);
+    let records = {
+        // A log in ConfigMaps is read whole for each page.
+        let _one_at_a_time = app.usage_reads.lock().await;
+        // One more tells whether there is another page.
+        app.ledger.usage_page(since, after, limit + 1).await?
+    };
+    let (page, rest) = records.split_at(limit.min(records.len()));
+    let mut list = RecordList::new(page.iter().map(RecordDocument::from).collect());
+    if !rest.is_empty() {
+        list.continue_token = page.last().map(|last| UsagePosition::from(last).to_string());
+    }
+    Ok(list)
 }
 
 /// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.

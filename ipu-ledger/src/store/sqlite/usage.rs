@@ -4,11 +4,11 @@
 //! needs no flush of its own: a commit that is on disk has everything before it on disk.
 
 use async_trait::async_trait;
-use ipu_core::{Timestamp, UsageRecord};
+use ipu_core::{PartitionId, Timestamp, UsageRecord};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::{SqliteStore, StoreError};
-use crate::usage::UsageLog;
+use crate::usage::{UsageLog, UsagePosition};
 
 /// One row a hold.
 pub(super) const TABLE: &str =
@@ -19,6 +19,9 @@ pub(super) const TABLE: &str =
 const APPEND: &str = "INSERT INTO usage VALUES (?1, ?2, ?3) ON CONFLICT (hold)
      DO UPDATE SET released_at = excluded.released_at, record = excluded.record
      WHERE excluded.released_at >= usage.released_at";
+
+const READ: &str =
+    "SELECT record FROM usage WHERE (released_at, hold) > (?1, ?2) ORDER BY released_at, hold LIMIT ?3";
 
 #[async_trait]
 impl UsageLog for SqliteStore {
@@ -39,10 +42,34 @@ impl UsageLog for SqliteStore {
     }
 
     async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError> {
+        self.read_usage(number(since), String::new(), -1).await
+    }
+
+    async fn page(
+        &self,
+        since: Timestamp,
+        after: Option<&UsagePosition>,
+        limit: usize,
+    ) -> Result<Vec<UsageRecord>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        match after {
+            Some(after) if after.released_at >= since => {
+                let key = (after.id.clone(), after.ticket, after.held_since);
+                self.read_usage(number(after.released_at), hold(&key), limit)
+                    .await
+            }
+            _ => self.read_usage(number(since), String::new(), limit).await,
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Reads records after a release time and a key; every key is after the empty one, and a negative limit is none.
+    async fn read_usage(&self, time: i64, key: String, limit: i64) -> Result<Vec<UsageRecord>, StoreError> {
         self.on_thread("read", move |shared, connection| {
             let rows: Vec<String> = connection
-                .prepare_cached("SELECT record FROM usage WHERE released_at >= ?1 ORDER BY released_at, hold")
-                .and_then(|mut query| query.query_map([number(since)], |row| row.get(0))?.collect())
+                .prepare_cached(READ)
+                .and_then(|mut query| query.query_map((time, key, limit), |row| row.get(0))?.collect())
                 .map_err(|error| shared.failed("read", &error))?;
             let records: Result<Vec<UsageRecord>, _> =
                 rows.iter().map(|row| serde_json::from_str(row)).collect();
@@ -52,13 +79,17 @@ impl UsageLog for SqliteStore {
     }
 }
 
+/// The primary key of a record.
+fn hold((id, ticket, since): &(PartitionId, u64, Timestamp)) -> String {
+    format!("{id} {ticket} {}", since.as_millis())
+}
+
 fn append(connection: &mut Connection, records: &[UsageRecord]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     {
         let mut insert = transaction.prepare_cached(APPEND)?;
         for record in records {
-            let (id, ticket, since) = record.key();
-            let hold = format!("{id} {ticket} {}", since.as_millis());
+            let hold = hold(&record.key());
             // Like an entry: string keys and finite numbers only.
             let text = serde_json::to_string(record).unwrap_or_default();
             insert.execute((hold, number(record.released_at), text))?;

@@ -284,3 +284,31 @@ async fn certificates_prove_both_sides_and_a_stranger_is_not_trusted() {
     assert!(ProxyClient::new(&url, missing).is_err());
     proxy.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_client_follows_the_pages_of_usage() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("ledger.db");
+    let record = |number: u64| {
+        let record = serde_json::json!({
+            "id": "training", "ticket": number, "instance": 0, "size": 4, "attempts": 1, "heldSince": 1_000,
+            "releasedAt": 2_000 + number / 7, "end": "released",
+        });
+        serde_json::from_value(record).unwrap()
+    };
+    let records: Vec<ipu_ledger::UsageRecord> = (0..4_500).map(record).collect();
+    let log = ipu_ledger::SqliteStore::open(&path).unwrap();
+    ipu_ledger::UsageLog::append(&log, &records).await.unwrap();
+    drop(log);
+    let mut settings = Settings::default();
+    settings.store = Some(format!("file:{}", path.display()));
+    let proxy = proxy(settings).await;
+    let client = client(&proxy, ClientOptions::default());
+    let since = Timestamp::from_millis(0);
+    let page = client.usage_page(since, None).await.unwrap();
+    assert_eq!((page.records.len(), page.continue_token.is_some()), (2_000, true));
+    let all = client.usage(since).await.unwrap();
+    assert_eq!((all.records.len(), all.continue_token), (4_500, None));
+    assert_eq!(all.records[..2_000], page.records);
+    proxy.shutdown().await;
+}
