@@ -1,5 +1,6 @@
 //! The ledger that everything drives partitions through.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -502,6 +503,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let options = &self.driver.options;
         let world = self.driver.views.world(options, Instant::now()).await;
         Ok(self.driver.commit.read(|state| state.stats(&world)).await?)
+    }
+
+    /// Returns the names that are a second name of another controller, with the first name of that. It is of the last
+    /// time that the controllers were observed, such as for [`stats`](Self::stats).
+    #[must_use]
+    pub fn same_controllers(&self) -> BTreeMap<ControllerName, ControllerName> {
+        self.driver.views.same()
     }
 
     /// Who held what for how long, of all holds that ended at `since` or later, in the order of their end.

@@ -68,6 +68,11 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         world
     }
 
+    /// The controllers that were last seen to be others under a second name, and which those are.
+    pub(crate) fn same(&self) -> BTreeMap<ControllerName, ControllerName> {
+        locked(&self.same).clone()
+    }
+
     /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
     pub(crate) async fn world_now(&self, options: &LedgerOptions) -> World {
         self.see(options, Instant::now(), Waits::ForAnswer).await

@@ -42,6 +42,11 @@ async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_
     let stats = ledger.stats().await.unwrap();
     assert_eq!((stats.ipus, stats.available, stats.used), (16, 8, 8));
     assert_eq!(stats.unknown, [name("second")]);
+    let same = ledger.same_controllers();
+    assert_eq!(
+        same.into_iter().collect::<Vec<_>>(),
+        [(name("second"), name("first"))]
+    );
     assert_eq!(error_of(&ledger, "first").await, None);
     let why = error_of(&ledger, "second").await.unwrap();
     assert!(

@@ -50,6 +50,12 @@ struct PartitionLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SameLabels {
+    controller: String,
+    other: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: String,
 }
@@ -234,6 +240,19 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         waiting.get_or_create(&labels).inc();
     }
     now.register("waiting", "Requests in the line, by reason", waiting);
+    let same = Family::<SameLabels, Gauge>::default();
+    for (name, other) in app.ledger.same_controllers() {
+        let labels = SameLabels {
+            controller: name.to_string(),
+            other: other.to_string(),
+        };
+        same.get_or_create(&labels).set(1);
+    }
+    now.register(
+        "same_controller",
+        "1 for each controller that is another one under a second name and gets nothing new",
+        same,
+    );
     register_seconds(&mut now, &app.consumption.read(&entries, app.ledger.now()));
     let mut text = String::new();
     let unwritable = |_| {

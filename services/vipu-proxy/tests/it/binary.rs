@@ -163,6 +163,16 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
         "controller localhost:{port} is 127.0.0.1:{port} under a second name: take one of them off the list of controllers"
     );
     assert_eq!(second["error"], expected);
+    let metrics = http()
+        .get(format!("{}/metrics", running.url))
+        .send()
+        .await
+        .unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let series = format!(
+        "vipu_proxy_same_controller{{controller=\"localhost:{port}\",other=\"127.0.0.1:{port}\"}} 1\n"
+    );
+    assert!(metrics.contains(&series), "{metrics}");
     let put = http().put(format!("{}/v1/partitions/all?wait=30s", running.url));
     let made: Value = put
         .json(&wanted("all", 16))

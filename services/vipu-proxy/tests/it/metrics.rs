@@ -71,8 +71,10 @@ async fn the_guide_describes_every_metric_as_it_is_printed() {
     let text = bench.text("/metrics").await;
     let (mut documented, printed) = (documented(), printed(&text));
     // Nothing was repaired here, and the fake controller is not asked over a wire: without a series nothing is printed.
+    // No controller has two names.
     for (name, label) in [
         ("vipu_proxy_repair_actions", &["action"][..]),
+        ("vipu_proxy_same_controller", &["controller", "other"][..]),
         (
             "vipu_proxy_controller_call_seconds",
             &["controller", "operation", "outcome"][..],
