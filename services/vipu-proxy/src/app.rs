@@ -13,7 +13,7 @@ use ipu_proxy_client::{
     SilentController,
 };
 use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::connector::Connector;
@@ -38,6 +38,9 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 /// The pause between two looks at a partition that is being given back.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// Most reads of the whole ledger at a time: each holds a copy of it, and more of them at a time are not faster.
+pub(crate) const LEDGER_READS: usize = 8;
+
 /// What is shared.
 pub(crate) struct App {
     pub(crate) ledger: ProxyLedger,
@@ -51,6 +54,7 @@ pub(crate) struct App {
     pub(crate) feed: Arc<Feed>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
+    ledger_reads: Semaphore,
     /// Held while the log of usage is read.
     pub(crate) usage_reads: tokio::sync::Mutex<()>,
     pub(crate) connector: Connector,
@@ -88,6 +92,7 @@ impl App {
             ledger,
             feed,
             consumption,
+            ledger_reads: Semaphore::new(LEDGER_READS),
             usage_reads: tokio::sync::Mutex::default(),
             metrics: Arc::clone(&connector.metrics),
             connector,
@@ -264,8 +269,15 @@ impl App {
         Ok(status.collect())
     }
 
+    /// Waits for one of the [`LEDGER_READS`], which lasts as long as the permit.
+    pub(crate) async fn turn_to_read(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.ledger_reads.acquire().await.ok()
+    }
+
     /// All partitions, by id.
     pub(crate) async fn documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
+        let _turn = self.turn_to_read().await;
         let entries = self.ledger.list().await?;
         let is_waiting = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
         let mut line = if entries.iter().any(is_waiting) {

@@ -186,6 +186,7 @@ impl Metrics {
 /// Everything, as text.
 pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     let mut now = Registry::with_prefix("vipu_proxy");
+    let _turn = app.turn_to_read().await;
     let entries = app.ledger.list().await?;
     let partitions = Family::<PartitionLabels, Gauge>::default();
     let mut oldest: Option<Timestamp> = None;

@@ -254,3 +254,23 @@ async fn an_event_stream_that_its_client_does_not_read_ends_beyond_the_bound() {
     unread.clear();
     assert!(open().await.frame().await.unwrap().is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn few_requests_at_a_time_hold_a_copy_of_the_ledger() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let (app, front) = started(&controller);
+    let mut turns = Vec::new();
+    for _ in 0..crate::app::LEDGER_READS {
+        turns.push(app.turn_to_read().await);
+    }
+    for path in ["/v1/partitions", "/v1/waiting", "/metrics"] {
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let answer = front.answer(request);
+        tokio::pin!(answer);
+        let waits = tokio::time::timeout(Duration::from_secs(1), answer.as_mut()).await;
+        assert!(waits.is_err(), "{path}");
+        turns.pop();
+        assert_eq!(answer.await.status(), 200, "{path}");
+        turns.push(app.turn_to_read().await);
+    }
+}
