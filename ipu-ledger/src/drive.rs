@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionState, Step, lost,
+    Operation, PartitionState, Step, Timestamp, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -151,6 +151,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             }),
             None => Err(unknown(name.to_string())),
         }
+    }
+
+    /// Whether `fence` was set too long ago to begin a call now: the effect of a call has to come before its fence. The
+    /// process may have been suspended since, also while it waited for the reply to the commit of `fence`.
+    pub(crate) fn is_late(&self, fence: Timestamp) -> bool {
+        let window = self.window();
+        window.now.plus(window.settle).since(fence) > self.options.call_deadline / 2
     }
 
     /// Moves the fence of an entry on, before a call for it.

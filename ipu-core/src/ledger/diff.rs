@@ -18,7 +18,8 @@
 //! | any that holds | lists it, of our form | claims a newer attempt | adopt: the ledger is an old copy |
 //! | nothing, waiting | lists it, of our form | nobody claims it | quarantine |
 //! | nothing | lists it, of another form | – | none: it is foreign |
-//! | quarantined | lists it not | – | forget |
+//! | quarantined | lists it not | claims it there, or claims it and not where | none: it may use the recorded IPUs |
+//! | quarantined | lists it not | nobody claims it there | forget |
 //! | any | cannot be asked | not dead | none: kept |
 //!
 //! *Guarantees*: nothing is released because of an unknown answer; nothing that the ledger did not make is removed.
@@ -281,6 +282,8 @@ impl LedgerState {
                     _ => None,
                 }
             }
+            // Its owner may still use the recorded IPUs.
+            (EntryState::Quarantined, None) if is_claimed_at(&controller, &id, owners) => None,
             (EntryState::Quarantined, None) => Some(Action::Forget { id }),
             (EntryState::Active, None) => Some(Action::Lost { id, controller }),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
@@ -495,6 +498,12 @@ fn unknown(partition: &Partition, controller: &ControllerName, world: &World, ow
         Some(claimed) if *claimed.controller == controller => Action::Adopt { id, controller },
         _ => Action::Quarantine { id, controller },
     }
+}
+
+/// Whether a live owner claims the partition and may use it at `controller`.
+fn is_claimed_at(controller: &ControllerName, id: &PartitionId, owners: &Owners) -> bool {
+    let claim = owners.claims.get(id);
+    claim.is_some_and(|claim| claim.controller.as_ref().is_none_or(|name| name == controller))
 }
 
 /// A listed partition that a live owner uses.

@@ -6,7 +6,6 @@ use ipu_core::{
     Entry, EntryState, Illegal, Location, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost,
 };
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
-use tokio::time::Instant;
 
 use super::take_over::TakenOver;
 use super::{At, Driver};
@@ -36,8 +35,6 @@ pub(crate) enum Made {
 struct Work {
     entry: Entry,
     intent: Intent,
-    /// When the fence was recorded.
-    recorded: Instant,
     /// Whether the reset found nothing to reset.
     again: bool,
     /// Whether placement was decided since then.
@@ -91,7 +88,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let mut work = Work {
             entry,
             intent,
-            recorded: Instant::now(),
             again: false,
             replaced: false,
             unclear: None,
@@ -135,7 +131,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 TakenOver::Call(taken) => {
                     work.entry = taken;
                     work.intent = Intent::Fresh;
-                    work.recorded = Instant::now();
                     Ok(Round::On)
                 }
                 TakenOver::Again(changed) => {
@@ -146,30 +141,32 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 TakenOver::NotNow(answer) => Ok(Round::Over(Made::Answer(answer))),
             };
         }
-        let create = operation == Operation::Create || work.again;
-        let late = work.recorded.elapsed() > self.options.call_deadline / 2;
-        if late || (work.again && !work.replaced) {
-            // The effect of a call has to come before the fence, so a call is not begun long after it was set. And a
-            // lost partition is not made again without deciding its placement anew.
+        if self.is_late(fence) {
+            // The process was suspended, and another one may have gone on with the intent since.
+            if operation == Operation::Create {
+                work.intent = Intent::Found;
+                return Ok(Round::On);
+            }
             if before.is_none() {
                 self.note(&work.entry, fence, Answered::Yes, Accepted::No);
             }
-            let taken = if create {
-                self.repeat_create(at, &work.entry).await?
-            } else {
-                TakenOver::Call(self.take_up(&work.entry).await?)
-            };
-            return Ok(match taken {
+            work.entry = self.take_up(&work.entry).await?;
+            work.again = false;
+            return Ok(Round::On);
+        }
+        if work.again && !work.replaced {
+            // A lost partition is not made again without deciding its placement anew.
+            return Ok(match self.repeat_create(at, &work.entry).await? {
                 TakenOver::Call(entry) | TakenOver::Again(entry) => {
                     work.entry = entry;
-                    work.recorded = Instant::now();
-                    work.replaced = work.again;
+                    work.replaced = true;
                     Round::On
                 }
                 TakenOver::Requeued => Round::Over(Made::NoRoom),
                 TakenOver::NotNow(answer) => Round::Over(Made::Answer(answer)),
             });
         }
+        let create = operation == Operation::Create || work.again;
         let called = if create {
             self.create(at, &work.entry, before.is_some()).await
         } else {

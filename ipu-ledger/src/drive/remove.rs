@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, Illegal, LedgerState, PartitionState, Timestamp};
 use ipu_vipu_client::{VipuController, VipuError};
-use tokio::time::Instant;
 
 use super::make::Intent;
 use super::{At, Driver};
@@ -41,7 +40,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         if intent == Intent::Fresh {
             self.book.begin(&entry.id);
         }
-        let mut recorded = Instant::now();
         let mut polls = self.polls(patience);
         loop {
             let EntryState::Releasing { fence } = entry.state else {
@@ -57,7 +55,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     Ok(status) => {
                         // It has to be asked, or asked again.
                         entry = self.take_up(&entry).await?;
-                        recorded = Instant::now();
                         intent = Intent::Fresh;
                         if !asked {
                             continue;
@@ -68,7 +65,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 }
             } else {
                 intent = Intent::Found;
-                if recorded.elapsed() > self.options.call_deadline / 2 {
+                if self.is_late(fence) {
                     // The process was suspended: the effect of a call has to come before the fence.
                     continue;
                 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipu_core::{ControllerName, ControllerView, Listing, Reason};
+use ipu_core::{ControllerName, ControllerView, Listing, Reason, Service};
 
 /// Closes every controller that is an earlier one under a second name; what it is, by its name. `known` is the controller that
 /// the shell knows one to be.
@@ -15,17 +15,22 @@ pub(super) fn close(
     known: impl Fn(&ControllerName) -> Option<ControllerName>,
 ) -> BTreeMap<ControllerName, ControllerName> {
     let mut found = BTreeMap::new();
-    for index in 1..controllers.len() {
-        let (earlier, view) = controllers.split_at_mut(index);
-        let Some(view) = view.first_mut() else { continue };
-        let told = known(&view.name);
-        let is_same = |other: &&ControllerView| {
-            told.as_ref() == Some(&other.name) || list_the_same(&other.listing, &view.listing)
+    // A controller that is drained has holders under its name: the other name gets nothing new until they have left.
+    let (draining, open): (Vec<usize>, Vec<usize>) =
+        (0..controllers.len()).partition(|index| controllers[*index].service == Service::Draining);
+    let order: Vec<usize> = draining.into_iter().chain(open).collect();
+    for (at, index) in order.iter().enumerate() {
+        let view = &controllers[*index];
+        let is_same = |other: &&usize| {
+            let other = &controllers[**other];
+            known(&view.name).as_ref() == Some(&other.name)
+                || known(&other.name).as_ref() == Some(&view.name)
+                || list_the_same(&other.listing, &view.listing)
         };
-        if let Some(other) = earlier.iter().find(is_same) {
-            let reason = reason(&view.name, &other.name);
-            found.insert(view.name.clone(), other.name.clone());
-            view.listing = Err(reason);
+        if let Some(other) = order[..at].iter().find(is_same) {
+            let (name, other) = (view.name.clone(), controllers[*other].name.clone());
+            controllers[*index].listing = Err(reason(&name, &other));
+            found.insert(name, other);
         }
     }
     found

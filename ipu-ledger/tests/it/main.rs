@@ -19,4 +19,5 @@ mod same;
 mod setup;
 mod silent;
 mod stores;
+mod suspended;
 mod upgrading;

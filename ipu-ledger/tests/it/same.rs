@@ -1,11 +1,12 @@
 //! One controller under two names.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use ipu_core::Topology;
 use ipu_ledger::{Answer, Ledger, MemoryStore, PartitionSpec};
 use ipu_testkit::FakeController;
-use ipu_vipu_client::ControllerPool;
+use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use crate::setup::{TestLedger, advance, all_live, name, options, request, state_of};
 
@@ -96,4 +97,39 @@ async fn two_controllers_whose_machines_have_the_same_names_are_two() {
     advance(1).await;
     let stats = ledger.stats().await.unwrap();
     assert_eq!((stats.ipus, stats.used, stats.unknown), (32, 32, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_name_gets_nothing_while_the_first_is_drained() {
+    let topology = Topology::pod16();
+    let controller = FakeController::new(&topology, 1);
+    let endpoint = |text: &str| text.parse::<ControllerEndpoint>().unwrap();
+    let (first, second) = (endpoint("first:8090"), endpoint("second:8090"));
+    let pool = ControllerPool::single(first.name().clone(), Arc::new(controller.clone()));
+    let mut options = options(&topology);
+    for endpoint in [&first, &second] {
+        options
+            .topologies
+            .insert(endpoint.name().clone(), topology.clone());
+    }
+    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
+    let half = request("half", 8);
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    // An administrator lists the controller under another name. The controller restarts without its partitions.
+    let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
+    ledger.pool().replace(&[second.clone()], connect).unwrap();
+    ledger
+        .pool()
+        .set_same_as(first.name(), Some(second.name().clone()));
+    controller.lose_everything();
+    advance(1).await;
+    let answer = ledger.ensure(request("all", 16)).await.unwrap();
+    assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    // The owner of the lost partition leaves.
+    ledger.release(&half.id, &half.owner, None).await.unwrap();
+    ledger.pool().forget(first.name());
+    ledger
+        .ensure_active(request("all", 16), &mut |_| {})
+        .await
+        .unwrap();
 }

@@ -140,3 +140,33 @@ fn of_a_partition_that_two_controllers_have_neither_is_taken_for_the_one_that_wa
             .is_empty()
     );
 }
+
+#[test]
+fn a_quarantined_partition_is_forgotten_only_if_no_live_owner_claims_it() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    bench.drive(&job);
+    let listed = bench.world();
+    let mut state = LedgerState::default();
+    let nobody = Owners::default();
+    for action in state.diff(&listed, &nobody, Duration::ZERO, bench.now()) {
+        for change in state.act(&action, &listed, &nobody, bench.window()) {
+            state.apply(&change);
+        }
+    }
+    assert_eq!(state.get(&job.id).unwrap().state, EntryState::Quarantined);
+
+    // Its controller restarts without it.
+    let empty = Bench::new(&Topology::pod16()).world();
+    let with = |claim: Option<Claim>| {
+        let mut owners = Owners::default();
+        owners.claims.extend(claim.map(|claim| (job.id.clone(), claim)));
+        state.diff(&empty, &owners, Duration::ZERO, bench.now())
+    };
+    let other = ControllerName::new("other:1").unwrap();
+    let forget = [Action::Forget { id: job.id.clone() }];
+    assert_eq!(with(Some(Claim::at(job.clone(), controller()))), []);
+    assert_eq!(with(Some(job.clone().into())), []);
+    assert_eq!(with(Some(Claim::at(job.clone(), other))), forget);
+    assert_eq!(with(None), forget);
+}
