@@ -20,12 +20,13 @@ mod store;
 mod usage;
 mod world;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{Entry, Excluded, JobSpec, Observation, Plan};
+use ipu_core::{Entry, Excluded, JobSpec, Observation, PartitionId, Plan};
 use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
@@ -46,8 +47,8 @@ pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
 /// Changes an entry on its way to the store of the ledger.
 pub type EntryHook = Arc<dyn Fn(&mut Entry) + Send + Sync>;
 
-/// Changes the answer to a cordon on its way to the administrator.
-pub type ExcludedHook = Arc<dyn Fn(&mut Excluded) + Send + Sync>;
+/// Changes the answer to a cordon on its way to the administrator. The set has the partitions that the controller lists.
+pub type ExcludedHook = Arc<dyn Fn(&mut Excluded, &BTreeSet<PartitionId>) + Send + Sync>;
 
 /// Whether drivers check plans before they apply them, as they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

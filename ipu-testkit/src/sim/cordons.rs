@@ -8,7 +8,7 @@ use ipu_core::{
     PartitionId,
 };
 
-use super::hosts::ledger_of;
+use super::hosts::other_ledger;
 use super::invariants::{Broken, broken};
 use super::processes::Processes;
 use super::store::Entries;
@@ -50,7 +50,7 @@ pub(super) async fn cordon(world: &Arc<World>) {
     }
     let what = ExclusionTarget::Machine(agent.clone());
     let exclusion = Exclusion::new(id.clone(), name.clone(), what, owner(), "a fan is broken");
-    let mut answer = match ledger_of(world, None).exclude(exclusion).await {
+    let mut answer = match other_ledger(world).await.exclude(exclusion).await {
         Ok(answer) => answer,
         Err(error) => {
             world.say(
@@ -61,7 +61,7 @@ pub(super) async fn cordon(world: &Arc<World>) {
         }
     };
     if let Some(hook) = &world.options.on_excluded {
-        hook(&mut answer);
+        hook(&mut answer, &fake.ids().into_iter().collect());
     }
     note(world, name, id, ipus, &answer);
 }
@@ -94,7 +94,7 @@ pub(super) async fn uncordon(world: &Arc<World>) -> bool {
     world.state().cordons.remove(0);
     world.say("administrator", format_args!("lifts {id}"));
     // A store that fails is asked again.
-    while ledger_of(world, None).lift(&id, &owner()).await.is_err() {
+    while other_ledger(world).await.lift(&id, &owner()).await.is_err() {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     world.count_event("cordon lifted");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Effect, InstanceFacts, JobSpec, Observation, PartitionFacts, PartitionId, Plan, Request, Timestamp,
-    check_plan,
+    Effect, InstanceFacts, IpuPlace, JobSpec, Observation, PartitionFacts, PartitionId, Plan, Request,
+    Timestamp, check_plan,
 };
 use ipu_ledger::{Answer, Ledger, LedgerError, Owner, Pending, Released};
 
@@ -378,6 +378,10 @@ impl Hand {
             request.preemptible = seen.spec.preemptible();
             request.holder.clone_from(&self.name);
             request.line = job.line;
+            if instance == 0 && job.pins_ipus {
+                let ipus = 0..seen.spec.ipus_per_instance().get();
+                request.pin.ipus = ipus.map(|ipu| IpuPlace { link_domain: 0, ipu }).collect();
+            }
             request
         };
         self.world.state().wanted.asks(&request.id);

@@ -7,10 +7,11 @@ use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
 
 use super::cordons::{cordon, uncordon};
 use super::flood::flood;
-use super::hosts::{ledger_of, note, repair, suspend_any};
+use super::hosts::{note, other_ledger, repair, suspend_any};
 use super::jobs::{Job, int, random_job};
 use super::lists;
 use super::outages::{come_up, empty_any, go_down};
+use super::owners::is_quarantined;
 use super::store::Entries;
 use super::world::World;
 
@@ -63,7 +64,9 @@ pub(super) fn submit(world: &World) {
     } else {
         LinePolicy::Wait
     };
-    let job = Job::new(raw, line, now);
+    let mut job = Job::new(raw, line, now);
+    // Every pod has as many in its first link domain.
+    job.pins_ipus = number % 3 == 1 && job.spec.ipus_per_instance().get() <= 4;
     let told = format!(
         "job {number} is submitted: {} instances of {} IPUs, {} workers, {:?}, {:?}, {:?}, priority {}, {line:?}",
         job.spec.instances(),
@@ -104,8 +107,16 @@ fn delete(world: &World) {
 fn erase(world: &World) {
     let Some(job) = any_job(world) else { return };
     let now = world.millis();
+    let entries = world.store.entries();
     {
         let mut processes = world.processes();
+        // Nobody claims what the job used any more.
+        processes.excuse(|other, id, name| {
+            let controller = world.controller(name);
+            other != job
+                || !is_quarantined(&entries, id)
+                || controller.is_some_and(|controller| controller.ids().contains(id))
+        });
         let mut state = world.state();
         let manners = state.manners;
         for which in processes.all() {
@@ -233,11 +244,11 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
     world.store.replace(old.collect());
     world.state().grants.clear();
     // The ledger had the only record of partitions that a controller had forgotten.
-    world.processes().excuse(|id, name| {
+    world.processes().excuse(|_, id, name| {
         let controller = world.controller(name);
         controller.is_some_and(|controller| controller.ids().contains(id))
     });
-    let ledger = ledger_of(world, None);
+    let ledger = other_ledger(world).await;
     let knows = world.chance(50);
     for _ in 0..3 {
         if knows {

@@ -7,7 +7,7 @@ use ipu_core::{JobKey, Owner, PartitionId, PartitionSpec, Request};
 use ipu_ledger::Released;
 
 use super::driver::SimLedger;
-use super::hosts::ledger_of;
+use super::hosts::other_ledger;
 use super::world::World;
 
 /// The fewest requests of a flood, and how many more there are at most.
@@ -36,7 +36,7 @@ pub(super) fn flood(world: &Arc<World>) {
 }
 
 async fn live(world: &Arc<World>, owner: &Owner, count: u32) {
-    let ledger = ledger_of(world, None);
+    let ledger = other_ledger(world).await;
     for instance in 0..count {
         let size = 1 << world.below(3);
         let spec = PartitionSpec::of_size(size.try_into().expect("a size of a partition"));

@@ -138,8 +138,15 @@ fn hand_over(world: &Arc<World>, job: usize) {
     spawn(world, driver, hand.drive());
 }
 
-/// A ledger that remembers nothing but what is stored: of a driver, or of another process.
-pub(super) fn ledger_of(world: &Arc<World>, driver: Option<usize>) -> SimLedger {
+/// The ledger of a process that starts now and is none of the drivers.
+pub(super) async fn other_ledger(world: &Arc<World>) -> SimLedger {
+    let ledger = ledger_of(world, None);
+    lists::drain(world, &ledger).await;
+    ledger
+}
+
+/// A ledger that remembers nothing but what is stored.
+fn ledger_of(world: &Arc<World>, driver: Option<usize>) -> SimLedger {
     let pool = ControllerPool::new([]);
     lists::replace(world, &pool);
     Ledger::new(pool, world.store.of(driver), world.profile.ledger_options(world))

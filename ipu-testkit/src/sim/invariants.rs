@@ -10,7 +10,7 @@ use ipu_core::{
 
 use super::cordons::{forget_left, invariant_cordons_name_every_holder};
 use super::late::invariant_what_is_made_is_wanted;
-use super::owners::invariant_no_ipu_has_two_owners;
+use super::owners::{invariant_no_ipu_has_two_owners, invariant_recorded_ipus_are_true};
 use super::processes::Processes;
 use super::report::SimReport;
 use super::store::Entries;
@@ -50,15 +50,16 @@ impl World {
             let processes = self.processes();
             let mut state = self.state();
             forget_left(&mut state.cordons, &entries);
-            let cordons = if state.restored {
-                // What an old copy of the ledger did not know of may be anywhere.
+            let recorded = if state.restored {
+                // An old copy of the ledger has old records.
                 Ok(())
             } else {
                 invariant_cordons_name_every_holder(&state.cordons, &held, &processes, now)
+                    .and_then(|()| invariant_recorded_ipus_are_true(&entries, &held))
             };
             invariant_a_partition_has_one_holder(&processes, now)
                 .and_then(|()| invariant_no_ipu_has_two_owners(&state.grants, &processes, now))
-                .and(cordons)
+                .and(recorded)
         };
         let mut state = self.state();
         state.report.checks += 1;
@@ -180,6 +181,10 @@ impl World {
         let held = fake.held().into_iter().find(|held| held.id == *id);
         let found = {
             let state = self.state();
+            if state.jobs[job].gone {
+                // A driver that was suspended has an old answer. It starts nothing for a job that is gone.
+                return;
+            }
             let key = (controller.clone(), id.clone());
             // An old copy of the ledger may tell of what has gone since.
             let lost = state.restored || state.lost.contains(&key);

@@ -17,6 +17,8 @@ pub(super) struct Job {
     pub(super) spec: JobSpec,
     pub(super) owner: Owner,
     pub(super) line: LinePolicy,
+    /// Whether its first instance names its IPUs itself: the first ones of a link domain.
+    pub(super) pins_ipus: bool,
     pub(super) submitted: Timestamp,
     pub(super) deleted: bool,
     pub(super) status: JobStatus,
@@ -39,6 +41,7 @@ impl Job {
             raw,
             spec,
             line,
+            pins_ipus: false,
             submitted,
             deleted: false,
             status: JobStatus::default(),
@@ -97,7 +100,7 @@ pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> Ra
             "Always",
             "OnFailure",
             "OnFailure",
-            "OnFailure",
+            "ExitCode",
             "Never",
             "ExitCode",
         ]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, PartitionId, Request, Timestamp};
 
-use super::hosts::ledger_of;
+use super::hosts::other_ledger;
 use super::invariants::{Broken, broken};
 use super::world::World;
 
@@ -57,7 +57,7 @@ pub(super) fn deliver_late(world: &Arc<World>, mut request: Request) {
             format_args!("a request for {id}, attempt {}, is read", request.attempt),
         );
         // Its client does not wait for the answer any more.
-        let _ = ledger_of(&world, None).ensure(request).await;
+        let _ = other_ledger(&world).await.ensure(request).await;
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipu_core::{Change, ControllerName, EntryState, PartitionId};
 
-use super::owners::is_held_at;
+use super::owners::{is_held_at, is_quarantined};
 use super::world::World;
 
 /// The longest pause between a commit and the restart of a controller that it draws, in milliseconds: longer than most
@@ -72,10 +72,12 @@ fn empty(world: &World, name: &ControllerName) {
     controller.lose_everything();
     controller.come_up();
     let entries = world.store.entries();
-    // After a loss of the ledger, the controller had the only record of some partitions.
+    // After a loss of the ledger, the controller had the only record of some partitions, and of others no owner is known.
+    let unclaimed =
+        |job: usize, id: &PartitionId| is_quarantined(&entries, id) && world.state().jobs[job].gone;
     world
         .processes()
-        .excuse(|id, at| at != name || is_held_at(&entries, id, at));
+        .excuse(|job, id, at| at != name || is_held_at(&entries, id, at) && !unclaimed(job, id));
     let recorded = || {
         entries
             .values()

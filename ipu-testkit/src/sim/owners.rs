@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{ControllerName, Entry, EntryState, PartitionId};
+use ipu_core::{ControllerName, Entry, EntryState, IpuPlace, PartitionId};
 
 use super::invariants::{Broken, broken};
 use super::processes::Processes;
 use super::store::Entries;
-use crate::fake::Masks;
+use crate::fake::{Held, Masks};
 
 /// What the ledger has granted, by partition.
 #[derive(Default)]
@@ -71,6 +71,13 @@ pub(super) fn is_held_at(entries: &Entries, id: &PartitionId, controller: &Contr
         .is_some_and(|entry| entry.state.holds() && entry.controller.as_ref() == Some(controller))
 }
 
+/// Whether the ledger knows a partition and not its owner.
+pub(super) fn is_quarantined(entries: &Entries, id: &PartitionId) -> bool {
+    entries
+        .get(id)
+        .is_some_and(|entry| entry.state == EntryState::Quarantined)
+}
+
 /// IPUs that an owner was granted, or that a worker uses.
 pub(super) struct Use<'a> {
     pub(super) id: &'a PartitionId,
@@ -112,6 +119,43 @@ pub(super) fn invariant_no_ipu_has_two_owners(
         }
     }
     Ok(())
+}
+
+/// The IPUs that the ledger records of an active partition are those that it has.
+pub(super) fn invariant_recorded_ipus_are_true(
+    entries: &Entries,
+    held: &[(&ControllerName, Vec<Held>)],
+) -> Result<(), Broken> {
+    for (controller, there) in held {
+        for partition in there {
+            let active = entries.get(&partition.id).filter(|entry| {
+                entry.state == EntryState::Active && entry.controller.as_ref() == Some(*controller)
+            });
+            if let Some(entry) = active
+                && !entry.places.is_empty()
+                && masks_of(&entry.places) != partition.masks
+            {
+                let (is, recorded) = (&partition.masks, masks_of(&entry.places));
+                return broken(
+                    "recorded_ipus_are_true",
+                    format!(
+                        "{} at {controller} is on {is:x?}, and recorded on {recorded:x?}",
+                        entry.id
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The masks of IPUs of the only cluster, in the order of link domains.
+fn masks_of(places: &[IpuPlace]) -> Masks {
+    let mut masks: BTreeMap<u32, u64> = BTreeMap::new();
+    for place in places {
+        *masks.entry(place.link_domain).or_default() |= 1 << place.ipu;
+    }
+    masks.into_iter().collect()
 }
 
 fn in_both(one: &Masks, other: &Masks) -> Option<(u32, u64)> {

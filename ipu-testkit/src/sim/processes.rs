@@ -251,10 +251,11 @@ impl Processes {
         })
     }
 
-    /// Excuses the processes whose partition is not `known`: neither ledger nor controller has a record of their IPUs.
-    pub(super) fn excuse(&mut self, known: impl Fn(&PartitionId, &ControllerName) -> bool) {
-        for process in self.0.values_mut() {
-            if !known(&process.partition, &process.controller) {
+    /// Excuses the processes whose partition is not `known`, by job, partition and controller: no record of their IPUs is
+    /// left that has an owner.
+    pub(super) fn excuse(&mut self, known: impl Fn(usize, &PartitionId, &ControllerName) -> bool) {
+        for ((job, ..), process) in &mut self.0 {
+            if !known(*job, &process.partition, &process.controller) {
                 process.ipus.clear();
             }
         }

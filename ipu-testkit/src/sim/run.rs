@@ -9,7 +9,7 @@ use ipu_ledger::UsageLog as _;
 
 use super::cordons::uncordon;
 use super::events::{happen, submit};
-use super::hosts::{ledger_of, repair, supervise};
+use super::hosts::{other_ledger, repair, supervise};
 use super::invariants::{
     Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
 };
@@ -174,13 +174,23 @@ async fn settle(world: &Arc<World>) -> bool {
         };
     }
     world.say("world", "everybody has settled");
-    let line = ledger_of(world, None).line().await.unwrap_or_default();
+    let line = other_ledger(world).await.line().await.unwrap_or_default();
     let could = line
         .into_iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Go { .. }));
-    let could: Vec<PartitionId> = could.map(|(id, _)| id).collect();
+    let could = could.map(|(id, _)| id).filter(|id| !is_left(world, id));
+    let could: Vec<PartitionId> = could.collect();
     world.expect(invariant_nobody_waits_for_nothing(&could));
     world.state().broken.is_none()
+}
+
+/// Whether the owner of a request was erased, so that it does not ask again. A process that is still stopping keeps the
+/// request in the queue.
+fn is_left(world: &World, id: &PartitionId) -> bool {
+    let entries = world.store.entries();
+    let owner = entries.get(id).and_then(|entry| entry.owner.as_ref());
+    let state = world.state();
+    state.jobs.iter().any(|job| job.gone && Some(&job.owner) == owner)
 }
 
 /// What jobs have not come to rest, and how they are.
@@ -269,7 +279,7 @@ async fn release_quarantined(world: &Arc<World>) {
     if !world.state().restored {
         return;
     }
-    let ledger = ledger_of(world, None);
+    let ledger = other_ledger(world).await;
     let entries = world.store.entries();
     let quarantined = entries
         .values()
