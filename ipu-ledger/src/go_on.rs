@@ -10,6 +10,7 @@ use ipu_core::{Entry, EntryState, Illegal, LedgerState, LinePolicy, PartitionId,
 use ipu_vipu_client::VipuController;
 
 use crate::answer::{Answer, Pending};
+use crate::caller::Expiry;
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::store::LedgerStore;
@@ -28,7 +29,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             return Ok(());
         };
         if !matches!(seen.state, EntryState::Releasing { .. }) {
-            return match self.step(&request, Duration::ZERO, Asks::ToGoOn).await {
+            return match self
+                .step(&request, Duration::ZERO, Asks::ToGoOn, &Expiry::default())
+                .await
+            {
                 Err(LedgerError::Illegal(Illegal::Moved { state: GONE, .. })) => Ok(()),
                 other => other.map(drop),
             };

@@ -126,7 +126,8 @@ pub struct LeaseLiveness {
 
 struct Seen {
     lease: Lease,
-    first: Instant,
+    /// The time for which this process saw the lease unchanged.
+    observed: Duration,
     last: Instant,
 }
 
@@ -160,7 +161,8 @@ impl LeaseLiveness {
         }
     }
 
-    /// How long this process has seen this very lease.
+    /// Returns the time for which this process has seen this very lease. A gap between two checks counts as half of the
+    /// lease at most.
     fn unchanged_for(&self, id: &PartitionId, lease: Lease, now: Instant) -> Duration {
         // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
         let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,15 +172,17 @@ impl LeaseLiveness {
         }
         let fresh = || Seen {
             lease,
-            first: now,
+            observed: Duration::ZERO,
             last: now,
         };
         let seen = all.entry(id.clone()).or_insert_with(fresh);
         if seen.lease != lease {
             *seen = fresh();
         }
+        // A process that was suspended has heartbeats in its sockets that it has not read: no single gap is the end.
+        seen.observed += (now - seen.last).min(lease.length() / 2);
         seen.last = now;
-        now - seen.first
+        seen.observed
     }
 }
 

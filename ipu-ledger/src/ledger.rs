@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::answer::{Answer, Pending, Released, RepairReport};
+use crate::caller::Expiry;
 use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
 use crate::error::LedgerError;
@@ -87,7 +88,18 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// [`LedgerError`]. After an error of the store it is not known whether the request was recorded: ask again, or
     /// release.
     pub async fn ensure(&self, request: Request) -> Result<Answer, LedgerError> {
-        self.step(&request, Duration::ZERO, Asks::Anew).await
+        self.ensure_until(request, &Expiry::default()).await
+    }
+
+    /// Takes one step as [`ensure`](Self::ensure) does, unless the client has gone away before the request is recorded:
+    /// it may have asked again elsewhere, used the partition and released it since.
+    ///
+    /// # Errors
+    ///
+    /// [`Illegal::TooLate`], and the errors of [`ensure`](Self::ensure).
+    pub async fn ensure_until(&self, mut request: Request, expiry: &Expiry) -> Result<Answer, LedgerError> {
+        request.not_after = expiry.not_after.or(request.not_after);
+        self.step(&request, Duration::ZERO, Asks::Anew, expiry).await
     }
 
     pub(crate) async fn step(
@@ -95,9 +107,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         request: &Request,
         patience: Duration,
         asks: Asks,
+        expiry: &Expiry,
     ) -> Result<Answer, LedgerError> {
-        let _alone = self.driver.book.lock(&request.id).await;
-        match self.rounds(request, patience, asks).await {
+        let _alone = self.alone(&request.id, expiry).await?;
+        match self.rounds(request, patience, asks, expiry).await {
             // Another driver, such as a repair, went on with it meanwhile.
             Err(LedgerError::Illegal(Illegal::Moved { state, .. }))
                 if !matches!(state, "gone" | "releasing") =>
@@ -108,11 +121,22 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
+    /// Takes the lock of the partition `id`, unless the client goes away before its turn.
+    async fn alone(
+        &self,
+        id: &PartitionId,
+        expiry: &Expiry,
+    ) -> Result<tokio::sync::OwnedMutexGuard<()>, LedgerError> {
+        let lock = self.driver.book.lock(id);
+        expiry.or_gone(id, || self.driver.options.now(), lock).await
+    }
+
     async fn rounds(
         &self,
         request: &Request,
         patience: Duration,
         mut asks: Asks,
+        expiry: &Expiry,
     ) -> Result<Answer, LedgerError> {
         let began = Instant::now();
         let options = &self.driver.options;
@@ -127,7 +151,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 not_before = began;
                 world = self.driver.views.world(options, not_before).await;
             }
-            let (admission, intent) = self.admit(request, world.clone(), asks).await?;
+            let (admission, intent) = self.admit(request, world.clone(), asks, expiry).await?;
             if !matches!(admission, Admission::Refused(_)) {
                 // It is recorded. Whoever gives it back from now on comes after this request.
                 asks = Asks::ToGoOn;
@@ -182,10 +206,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         request: &Request,
         world: World,
         asks: Asks,
+        expiry: &Expiry,
     ) -> Result<(Admission, Intent), LedgerError> {
         let driver = Arc::clone(&self.driver);
-        let request = request.clone();
+        let (request, expiry) = (request.clone(), expiry.clone());
         let decide = move |state: &LedgerState| {
+            if asks == Asks::Anew
+                && let Err(illegal) = expiry.check_caller(&request.id, driver.window().now)
+            {
+                return (Err(illegal), Vec::new());
+            }
             let recorded = match asks {
                 Asks::Anew => Some(request.clone()),
                 Asks::ToGoOn => as_recorded(state, request.clone()),
@@ -258,11 +288,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         owner: &Owner,
         attempt: Option<u32>,
     ) -> Result<Released, LedgerError> {
-        self.release_until(id, owner, attempt, None).await
+        self.release_until(id, owner, attempt, &Expiry::default()).await
     }
 
-    /// Releases as [`release`](Self::release) does, unless the ledger reads the request after `not_after`, when its client
-    /// has given up: the owner may have the partition anew by then, for the same attempt.
+    /// Releases as [`release`](Self::release) does, unless the client has given up or gone away before the release is
+    /// recorded: the owner may have the partition anew by then, for the same attempt.
     ///
     /// # Errors
     ///
@@ -272,12 +302,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         id: &PartitionId,
         owner: &Owner,
         attempt: Option<u32>,
-        not_after: Option<Timestamp>,
+        expiry: &Expiry,
     ) -> Result<Released, LedgerError> {
-        let _alone = self.driver.book.lock(id).await;
+        let _alone = self.alone(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
+        let expiry = expiry.clone();
         self.give_back(move |state: &LedgerState| {
-            driver.window().check_not_after(&wanted, not_after)?;
+            let window = driver.window();
+            window.check_not_after(&wanted, expiry.not_after)?;
+            expiry.check_caller(&wanted, window.now)?;
             let answered = driver.book.answered(&wanted);
             state.release(&wanted, &owner, attempt, answered, driver.window())
         })
@@ -328,11 +361,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
     pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
-        self.reset_until(id, owner, attempt, None).await
+        self.reset_until(id, owner, attempt, &Expiry::default()).await
     }
 
-    /// Resets as [`reset`](Self::reset) does, unless the ledger reads the request after `not_after`, when its client has
-    /// given up: workers that started after a repeated request would lose their IPUs.
+    /// Resets as [`reset`](Self::reset) does, unless the client has given up or gone away before the reset is recorded:
+    /// workers that started after a repeated request would lose their IPUs.
     ///
     /// # Errors
     ///
@@ -342,13 +375,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         id: &PartitionId,
         owner: &Owner,
         attempt: u32,
-        not_after: Option<Timestamp>,
+        expiry: &Expiry,
     ) -> Result<Answer, LedgerError> {
-        let _alone = self.driver.book.lock(id).await;
+        let _alone = self.alone(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
+        let expiry = expiry.clone();
         let reset = move |state: &LedgerState| {
             let window = driver.window();
-            window.check_not_after(&wanted, not_after)?;
+            window.check_not_after(&wanted, expiry.not_after)?;
+            expiry.check_caller(&wanted, window.now)?;
             state.reset(&wanted, &owner, attempt, window)
         };
         let wanted = id.clone();

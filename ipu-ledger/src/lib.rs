@@ -29,6 +29,7 @@
 //! - `sqlite` (default): `SqliteStore`, a ledger in one file that several processes of a host share.
 
 mod answer;
+mod caller;
 mod calls;
 mod codec;
 mod commit;
@@ -49,6 +50,7 @@ mod usage;
 mod views;
 
 pub use answer::{Answer, Grant, Pending, Released, RepairReport};
+pub use caller::{Caller, CallerGuard, Expiry};
 pub use codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
 pub use error::LedgerError;
 pub use feed::LedgerChange;

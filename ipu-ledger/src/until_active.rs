@@ -5,6 +5,7 @@ use ipu_vipu_client::VipuController;
 use tokio::sync::watch;
 
 use crate::answer::{Answer, Grant, Pending};
+use crate::caller::Expiry;
 use crate::error::LedgerError;
 use crate::go_on::{Asks, is_recorded_by};
 use crate::ledger::Ledger;
@@ -28,7 +29,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ) -> Result<Grant, LedgerError> {
         let freed = self.driver.commit.freed();
         let first = self
-            .step(&request, self.driver.options.patience, Asks::Anew)
+            .step(
+                &request,
+                self.driver.options.patience,
+                Asks::Anew,
+                &Expiry::default(),
+            )
             .await?;
         self.go_on_until_active(request, first, freed, on_wait).await
     }
@@ -100,7 +106,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 }
             }
             freed = self.driver.commit.freed();
-            answer = self.step(&request, options.patience, asks).await?;
+            answer = self
+                .step(&request, options.patience, asks, &Expiry::default())
+                .await?;
         }
     }
 }

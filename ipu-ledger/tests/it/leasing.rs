@@ -69,9 +69,11 @@ async fn whoever_renews_his_lease_keeps_his_partition_and_whoever_stops_loses_it
         ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
     }
     ledger.repair(&judge).await.unwrap();
-    advance(59).await;
-    ledger.repair(&judge).await.unwrap();
-    assert_eq!(state_of(&ledger, "a").await, "active");
+    for gap in [30, 29] {
+        advance(gap).await;
+        ledger.repair(&judge).await.unwrap();
+        assert_eq!(state_of(&ledger, "a").await, "active");
+    }
     advance(2).await;
     ledger.repair(&judge).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "gone");
@@ -95,8 +97,25 @@ async fn nobody_dies_because_the_ledger_was_away() {
         .await
         .unwrap();
     assert_eq!(life(&judge, &ledger).await, Life::Live);
-    advance(61).await;
+    advance(31).await;
+    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    advance(30).await;
     assert_eq!(life(&judge, &ledger).await, Life::Dead);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_owner_dies_because_the_process_was_suspended() {
+    let bench = Bench::new(&Topology::pod16(), 1);
+    let ledger = leased(&bench).await;
+    let judge = judge(&bench);
+    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    advance(20).await;
+    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    // The heartbeats of an hour lie in the sockets of the process, which judges before it reads them.
+    advance(3_600).await;
+    assert_eq!(life(&judge, &ledger).await, Life::Unknown);
+    ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
+    assert_eq!(life(&judge, &ledger).await, Life::Live);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod asking_the_store;
+mod caller;
 mod changes;
 mod driving;
 mod embedded;

@@ -117,7 +117,10 @@ async fn a_second_name_gets_nothing_while_the_first_is_drained() {
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     // An administrator lists the controller under another name. The controller restarts without its partitions.
     let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
-    ledger.pool().replace(&[second.clone()], connect).unwrap();
+    ledger
+        .pool()
+        .replace(std::slice::from_ref(&second), connect)
+        .unwrap();
     ledger
         .pool()
         .set_same_as(first.name(), Some(second.name().clone()));

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ipu_core::{
     Entry, EntryState, Illegal, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting,
 };
-use ipu_ledger::{Answer, Ledger, LedgerError, Liveness, Released};
+use ipu_ledger::{Answer, Caller, Expiry, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,
     SilentController,
@@ -144,12 +144,19 @@ impl App {
     ) -> Result<PartitionDocument, Problem> {
         let (app, id) = (Arc::clone(self), request.id.clone());
         let (line, asked) = (request.line, request.clone());
+        // Another owner's request does not wait for its turn at the partition.
+        let other = |entry: &Arc<Entry>| entry.owner.as_ref() != Some(&asked.owner);
+        if self.ledger.known(&id).as_ref().is_some_and(other) {
+            self.has(&asked).await?;
+        }
+        let (_guard, mut caller) = Caller::new();
         // A task of its own: a client that goes away must not leave the work half done.
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&request.id);
             let until = Instant::now() + wait;
             // The first step is never given up: it records the request, however long a controller is silent.
-            let first = app.ledger.ensure(request.clone()).await?;
+            let expiry = expiry(request.not_after, &caller);
+            let first = app.ledger.ensure_until(request.clone(), &expiry).await?;
             if wait.is_zero() || matches!(first, Answer::Active(_) | Answer::Refused(_)) {
                 return Ok(Some(first));
             }
@@ -157,9 +164,11 @@ impl App {
             // A heartbeat that comes while this waits is newer.
             request.holder.clear();
             let active = app.ledger.active_after(request, first, &mut silent);
-            match tokio::time::timeout_at(until, active).await {
-                Ok(grant) => grant.map(|grant| Some(Answer::Active(grant))),
-                Err(_) => Ok(None),
+            tokio::select! {
+                grant = active => grant.map(|grant| Some(Answer::Active(grant))),
+                () = tokio::time::sleep_until(until) => Ok(None),
+                // The worker goes on with a request that is recorded.
+                () = caller.gone() => Ok(None),
             }
         });
         let patience = if line == LinePolicy::Refuse {
@@ -320,9 +329,11 @@ impl App {
         not_after: Option<Timestamp>,
     ) -> Result<PartitionDocument, Problem> {
         let (app, reset) = (Arc::clone(self), id.clone());
+        let (_guard, caller) = Caller::new();
         let work = tokio::spawn(async move {
             let _driven = app.drive(&reset);
-            app.ledger.reset_until(&reset, &owner, attempt, not_after).await
+            let expiry = expiry(not_after, &caller);
+            app.ledger.reset_until(&reset, &owner, attempt, &expiry).await
         });
         work.await.map_err(|_| broken())??;
         self.document(&id, None).await
@@ -337,14 +348,16 @@ impl App {
     ) -> Result<DeletedDocument, Problem> {
         let (attempt, not_after, wait) = (params.attempt, params.not_after, params.wait);
         let (app, released) = (Arc::clone(self), id.clone());
+        let (_guard, caller) = Caller::new();
         let mut work = tokio::spawn(async move {
             let _driven = app.drive(&released);
+            let expiry = expiry(not_after, &caller);
             let until = Instant::now() + wait;
             let mut done = app
                 .ledger
-                .release_until(&released, &owner, attempt, not_after)
+                .release_until(&released, &owner, attempt, &expiry)
                 .await?;
-            while matches!(done, Released::Later { .. }) && Instant::now() < until {
+            while matches!(done, Released::Later { .. }) && Instant::now() < until && !caller.is_gone() {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 // Whoever asks for it again meanwhile does not want that to be given back.
                 match app.ledger.get(&released).await? {
@@ -419,6 +432,13 @@ impl App {
     async fn is_releasing(&self, id: &PartitionId) -> Result<bool, Problem> {
         let entry = self.ledger.get(id).await?;
         Ok(entry.is_none_or(|entry| matches!(entry.state, EntryState::Releasing { .. })))
+    }
+}
+
+fn expiry(not_after: Option<Timestamp>, caller: &Caller) -> Expiry {
+    Expiry {
+        not_after,
+        caller: Some(caller.clone()),
     }
 }
 
