@@ -46,8 +46,8 @@ pub use score::{
     score_policy,
 };
 pub use sim::{
-    CreateHook, EntryHook, ExcludedHook, PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions,
-    SimReplay, SimReport, replay_simulation, simulate, simulate_many,
+    CreateHook, ExcludedHook, PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions, SimReplay,
+    SimReport, replay_simulation, simulate, simulate_many,
 };
 pub use store_suite::{StoreHome, ledger_store_suite, try_ledger_store_suite};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};

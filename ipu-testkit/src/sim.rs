@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{Entry, Excluded, JobSpec, Observation, PartitionId, Plan};
+use ipu_core::{Excluded, JobSpec, Observation, PartitionId, Plan};
 use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
@@ -43,9 +43,6 @@ pub type PlanHook = Arc<dyn Fn(&JobSpec, &Observation, &Plan) + Send + Sync>;
 
 /// Changes a create request on its way to a controller. The number counts earlier requests for the same partition.
 pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
-
-/// Changes an entry on its way to the store of the ledger.
-pub type EntryHook = Arc<dyn Fn(&mut Entry) + Send + Sync>;
 
 /// Changes the answer to a cordon on its way to the administrator. The set has the partitions that the controller lists.
 pub type ExcludedHook = Arc<dyn Fn(&mut Excluded, &BTreeSet<PartitionId>) + Send + Sync>;
@@ -90,8 +87,6 @@ pub struct SimOptions {
     pub on_plan: Option<PlanHook>,
     /// Plants a defect between the ledger and its controllers.
     pub on_create: Option<CreateHook>,
-    /// Plants a defect between the ledger and its store.
-    pub on_entry: Option<EntryHook>,
     /// Plants a defect between the ledger and the administrator who cordons machines.
     pub on_excluded: Option<ExcludedHook>,
 }
@@ -106,7 +101,6 @@ impl Default for SimOptions {
             repair: RepairPolicy::default(),
             on_plan: None,
             on_create: None,
-            on_entry: None,
             on_excluded: None,
         }
     }

@@ -100,8 +100,8 @@ pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> Ra
             "Always",
             "OnFailure",
             "OnFailure",
-            "ExitCode",
             "Never",
+            "ExitCode",
             "ExitCode",
         ]);
         // Some second pauses would be longer than the longest that there is.

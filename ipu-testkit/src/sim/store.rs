@@ -136,20 +136,6 @@ impl SimStore {
     }
 }
 
-/// The changes as the hook of a planted defect leaves them; none without a hook.
-fn with_defect(world: &World, changes: &[Change]) -> Option<Vec<Change>> {
-    let hook = world.options.on_entry.as_ref()?;
-    let planted = changes.iter().map(|change| match change {
-        Change::Put(entry) => {
-            let mut entry = Entry::clone(entry);
-            hook(&mut entry);
-            Change::Put(Arc::new(entry))
-        }
-        other => other.clone(),
-    });
-    Some(planted.collect())
-}
-
 fn unavailable(step: &'static str) -> StoreError {
     StoreError::Unavailable {
         step,
@@ -192,8 +178,6 @@ impl LedgerStore for SimStore {
             Some(StoreFault::Slow(pause)) => tokio::time::sleep(pause).await,
             Some(StoreFault::LostReply) | None => {}
         }
-        let planted = with_defect(&world, changes);
-        let changes = planted.as_deref().unwrap_or(changes);
         let (before, after, revision) = self.write(basis, changes)?;
         world.committed(&before, &after, changes, began);
         empty_after(&world, changes);

@@ -322,12 +322,21 @@ fn a_plan_that_breaks_its_own_invariants_is_not_applied() {
     assert_eq!(found_with(&options), "plans_are_legal");
 }
 
+/// The invariants that break when the ledger records other IPUs than a partition has. Which breaks first is a matter of the
+/// seed.
+const WRONG_IPUS: [&str; 3] = [
+    "recorded_ipus_are_true",
+    "no_ipu_has_two_owners",
+    "cordons_name_every_holder",
+];
+
 /// A copy of the defect that assumed the owners of unknown IPUs at a free block of the ledger's choice.
 #[test]
 fn a_ledger_that_guesses_the_ipus_of_its_owners_is_caught() {
     let mut options = SimOptions::default();
     options.on_create = Some(Arc::new(|request, _| request.ipus.clear()));
-    assert_eq!(found_with(&options), "recorded_ipus_are_true");
+    let found = found_with(&options);
+    assert!(WRONG_IPUS.contains(&found), "{found}");
 }
 
 /// A copy of the defect that repeated an outstanding create without regard to what others use by now.
@@ -340,13 +349,7 @@ fn a_ledger_that_leaves_the_ipus_of_a_repeated_create_to_the_controller_is_caugh
         }
     }));
     let found = found_with(&options);
-    // A cordon that goes by the recorded IPUs names the wrong holders too.
-    let caught = [
-        "recorded_ipus_are_true",
-        "no_ipu_has_two_owners",
-        "cordons_name_every_holder",
-    ];
-    assert!(caught.contains(&found), "{found}");
+    assert!(WRONG_IPUS.contains(&found), "{found}");
 }
 
 /// A copy of the defect that reported a machine as drained while a create call was under way there.
