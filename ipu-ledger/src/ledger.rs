@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ipu_core::{
     Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LineRules,
-    Owner, PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Release, Request, Room, Stats,
-    Timestamp, UsageRecord, Verdict, Waiting, WhatIf, World,
+    PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Request, Room, Stats, Timestamp, UsageRecord,
+    Verdict, Waiting, WhatIf, World,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Pending, Released, RepairReport};
+use crate::answer::{Answer, Pending, RepairReport};
 use crate::caller::Expiry;
 use crate::drive::Driver;
 use crate::drive::make::{Intent, Made};
@@ -122,7 +122,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Takes the lock of the partition `id`, unless the client goes away before its turn.
-    async fn alone(
+    pub(crate) async fn alone(
         &self,
         id: &PartitionId,
         expiry: &Expiry,
@@ -268,141 +268,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             self.driver.commit.transact(drop).await?;
         }
         Ok(any)
-    }
-
-    /// Gives the partition `id` of `owner` back, or takes the request out of the line. That it is given back is durable
-    /// before the controller is called. Safe to repeat.
-    ///
-    /// `attempt` is the newest attempt that the caller knows of: a driver with an old record must not take the partition
-    /// away from the workers of a newer one. None is an order for whatever attempt, such as a person's.
-    ///
-    /// *Assumption*: nothing of the owner that belongs to `attempt` or an earlier one uses the partition any more.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal::NotTheOwner`] if it is another's, [`Illegal::StaleAttempt`] if a newer attempt asked for it, and errors
-    /// of the store. A controller that does not answer is no error: [`Released::Later`].
-    pub async fn release(
-        &self,
-        id: &PartitionId,
-        owner: &Owner,
-        attempt: Option<u32>,
-    ) -> Result<Released, LedgerError> {
-        self.release_until(id, owner, attempt, &Expiry::default()).await
-    }
-
-    /// Releases as [`release`](Self::release) does, unless the client has given up or gone away before the release is
-    /// recorded: the owner may have the partition anew by then, for the same attempt.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal::TooLate`], and the errors of [`release`](Self::release).
-    pub async fn release_until(
-        &self,
-        id: &PartitionId,
-        owner: &Owner,
-        attempt: Option<u32>,
-        expiry: &Expiry,
-    ) -> Result<Released, LedgerError> {
-        let _alone = self.alone(id, expiry).await?;
-        let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
-        let expiry = expiry.clone();
-        self.give_back(move |state: &LedgerState| {
-            let window = driver.window();
-            window.check_not_after(&wanted, expiry.not_after)?;
-            expiry.check_caller(&wanted, window.now)?;
-            let answered = driver.book.answered(&wanted);
-            state.release(&wanted, &owner, attempt, answered, driver.window())
-        })
-        .await
-    }
-
-    /// Gives a quarantined partition back, on a person's order.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal::Moved`] if it is not quarantined, and errors of the store.
-    pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
-        let _alone = self.driver.book.lock(id).await;
-        let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
-        self.give_back(move |state: &LedgerState| state.release_quarantined(&wanted, driver.window()))
-            .await
-    }
-
-    pub(crate) async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
-    where
-        F: FnMut(&LedgerState) -> Result<ipu_core::Step<Release>, Illegal> + Send + 'static,
-    {
-        let decide = move |state: &LedgerState| match release(state) {
-            Ok(step) => {
-                let intent = if step.changes.is_empty() {
-                    Intent::Found
-                } else {
-                    Intent::Fresh
-                };
-                (Ok((step.outcome, intent)), step.changes)
-            }
-            Err(illegal) => (Err(illegal), Vec::new()),
-        };
-        match self.driver.commit.transact(decide).await?? {
-            (Release::Drive(entry), intent) => {
-                self.driver
-                    .remove(*entry, intent, self.driver.options.patience)
-                    .await
-            }
-            (Release::LeftLine, _) => Ok(Released::LeftLine),
-            _ => Ok(Released::Nothing),
-        }
-    }
-
-    /// Has the partition `id` of `owner` reset for `attempt`, also if it is fresh for it already.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
-    pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
-        self.reset_until(id, owner, attempt, &Expiry::default()).await
-    }
-
-    /// Resets as [`reset`](Self::reset) does, unless the client has given up or gone away before the reset is recorded:
-    /// workers that started after a repeated request would lose their IPUs.
-    ///
-    /// # Errors
-    ///
-    /// [`Illegal::TooLate`], and the errors of [`reset`](Self::reset).
-    pub async fn reset_until(
-        &self,
-        id: &PartitionId,
-        owner: &Owner,
-        attempt: u32,
-        expiry: &Expiry,
-    ) -> Result<Answer, LedgerError> {
-        let _alone = self.alone(id, expiry).await?;
-        let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
-        let expiry = expiry.clone();
-        let reset = move |state: &LedgerState| {
-            let window = driver.window();
-            window.check_not_after(&wanted, expiry.not_after)?;
-            expiry.check_caller(&wanted, window.now)?;
-            state.reset(&wanted, &owner, attempt, window)
-        };
-        let wanted = id.clone();
-        let decide = move |state: &LedgerState| match reset(state) {
-            Ok(step) => {
-                let before = state.get(&wanted).map(|entry| &entry.state);
-                let fresh = before != Some(&step.outcome.state);
-                (
-                    Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })),
-                    step.changes,
-                )
-            }
-            Err(illegal) => (Err(illegal), Vec::new()),
-        };
-        let (entry, intent) = self.driver.commit.transact(decide).await??;
-        match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
-            Made::Answer(answer) => Ok(answer),
-            Made::NoRoom => Ok(Answer::Pending(Pending::Resetting)),
-        }
     }
 
     /// What the ledger and the controller know of `id` now, as facts for [`ipu_core::plan`].

@@ -42,6 +42,7 @@ mod lease;
 mod ledger;
 mod liveness;
 mod options;
+mod release;
 mod repair;
 mod store;
 mod telling;
