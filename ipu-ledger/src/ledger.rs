@@ -23,7 +23,7 @@ use crate::go_on::{Asks, as_recorded, gone};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
-use crate::usage::UsagePosition;
+use crate::usage::{UsageLog, UsagePosition};
 
 /// How often a request goes round when controllers say that they have no room although they seemed to: once per
 /// controller of the largest known installation, and then it waits.
@@ -418,13 +418,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`LedgerError::NoUsageLog`] if nothing is recorded, and errors of the log.
     pub async fn usage_since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, LedgerError> {
-        let log = self
-            .driver
-            .options
-            .usage
-            .as_ref()
-            .ok_or(LedgerError::NoUsageLog)?;
-        Ok(log.since(since).await.map_err(Arc::new)?)
+        Ok(self.usage_log()?.since(since).await.map_err(Arc::new)?)
     }
 
     /// Returns at most `limit` records of holds that ended at `since` or later, from the one after `after` on.
@@ -438,13 +432,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         after: Option<&UsagePosition>,
         limit: usize,
     ) -> Result<Vec<UsageRecord>, LedgerError> {
-        let log = self
-            .driver
-            .options
-            .usage
-            .as_ref()
-            .ok_or(LedgerError::NoUsageLog)?;
-        Ok(log.page(since, after, limit).await.map_err(Arc::new)?)
+        let page = self.usage_log()?.page(since, after, limit);
+        Ok(page.await.map_err(Arc::new)?)
+    }
+
+    fn usage_log(&self) -> Result<&dyn UsageLog, LedgerError> {
+        let log = self.driver.options.usage.as_deref();
+        log.ok_or(LedgerError::NoUsageLog)
     }
 
     /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing

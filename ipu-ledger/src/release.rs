@@ -14,8 +14,8 @@ use crate::ledger::Ledger;
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Gives the partition `id` of `owner` back, or takes the request out of the line. That it is given back is durable
-    /// before the controller is called. Safe to repeat.
+    /// Releases the partition `id` of `owner`, or removes the request from the queue. The release is durable before the
+    /// controller is called. Safe to repeat.
     ///
     /// `attempt` is the newest attempt that the caller knows of: a driver with an old record must not take the partition
     /// away from the workers of a newer one. None is an order for whatever attempt, such as a person's.

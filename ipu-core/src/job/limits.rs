@@ -48,7 +48,7 @@ impl Limits {
     /// queue has room for.
     pub const MAX_REQUESTED: u32 = 64;
 
-    /// The same limits with at most `max_requested` instances of a job in the queue, or with their partition being made ready,
+    /// Returns these limits with at most `max_requested` instances of a job in the queue, or with their partition being made ready,
     /// at once; 0 counts as 1.
     #[must_use]
     pub const fn with_max_requested(mut self, max_requested: u32) -> Self {

@@ -14,7 +14,7 @@
 
 use crate::observation::PartitionFacts;
 
-/// What is done about a partition that is to be asked for.
+/// The verdict on an instance whose partition is not requested yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is requested.

@@ -346,7 +346,7 @@ impl Operator {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return self.give_up(key, object, &before).await;
         }
-        // Nobody supervises the rights of its launchers any more.
+        // No operator supervises the rights of its launchers any more.
         self.revoke_all(key, &before, &self.cache.pods(key)).await?;
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let mut after = before.clone();

@@ -198,7 +198,7 @@ fn is_ending(before: &IpuJobStatus, plan: &Plan) -> bool {
 
 /// Whether a job gets on without waiting for anybody else.
 fn is_on_its_way(plan: &Plan) -> bool {
-    // What is not requested yet waits for others of the job, which say what they wait for.
+    // An instance that is not requested yet waits for others of its job, and those report their reasons.
     let steps = [
         "PreparingPartition",
         "NotRequested",

@@ -110,7 +110,7 @@ fn erase(world: &World) {
     let entries = world.store.entries();
     {
         let mut processes = world.processes();
-        // Nobody claims what the job used any more.
+        // No owner claims the partitions of the job any more.
         processes.excuse(|other, id, name| {
             let controller = world.controller(name);
             other != job

@@ -71,8 +71,8 @@ impl Operator {
         rotation: Rotation,
     ) -> Result<Self, OperatorError> {
         let config = Arc::new(config);
-        // Whoever leads makes one of its own: what cannot be used is told now, not when another leader is needed. The authorities of
-        // a certificate that the operator makes are not known yet.
+        // The leader makes a client of its own. A setting that cannot be used fails here, not when another leader is needed. The
+        // authorities of a certificate that the operator makes are not known yet.
         if config.proxy_certificate.is_none() {
             client_of_proxy(&config)?;
         }

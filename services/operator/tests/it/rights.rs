@@ -1,4 +1,4 @@
-//! What the account of a launcher may do, as the API server itself decides it.
+//! Rights of the account of a launcher, as the API server itself decides them.
 
 use serde_json::{Value, json};
 

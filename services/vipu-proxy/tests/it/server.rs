@@ -61,7 +61,7 @@ async fn guarded(authority: &Authority, reading: Reading, scratch: &TempDir) -> 
     guarded_with(authority, reading, scratch, |_| ()).await
 }
 
-/// The same with other settings.
+/// A proxy that asks for certificates of `authority`, with other settings.
 async fn guarded_with(
     authority: &Authority,
     reading: Reading,
