@@ -289,8 +289,12 @@ async fn the_certificate_of_the_proxy_is_renewed_again_and_again_and_always_trus
         secrets.get_opt("proxy-certificate").await.unwrap().is_some()
     })
     .await;
-    mount(&secrets, "proxy-certificate", folder.path()).await.unwrap();
-    ask().await.unwrap();
+    // The proxy reads its files every two seconds.
+    until("clients trust the proxy again", async || {
+        mount(&secrets, "proxy-certificate", folder.path()).await;
+        ask().await.is_ok()
+    })
+    .await;
     // A part that another client changes is put right.
     let patch = serde_json::json!({"data": {"tls.crt": null}});
     let patch = Patch::Merge(patch);
