@@ -29,13 +29,11 @@ fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
 /// An IPU-POD64 that lists no partition yet.
 fn pod() -> World {
     let room = Space::new(Inventory::new(&Topology::pod64()));
-    World {
-        controllers: vec![ControllerView {
-            name: ControllerName::new("c").expect("a name"),
-            service: Service::Open,
-            listing: Ok(Arc::new(Listing::new([], Box::new(room)))),
-        }],
-    }
+    World::of(vec![ControllerView {
+        name: ControllerName::new("c").expect("a name"),
+        service: Service::Open,
+        listing: Ok(Arc::new(Listing::new([], Box::new(room)))),
+    }])
 }
 
 /// A ledger with 16 partitions and `queued` requests.

@@ -17,6 +17,7 @@
 //! and which [`Change`]s to commit; nothing counts before the commit. `ipu-ledger` does the rest.
 
 mod admission;
+mod alias;
 pub(crate) mod capacity;
 pub(crate) mod change;
 pub(crate) mod diff;
@@ -165,6 +166,7 @@ impl LedgerState {
         rules: &LineRules,
         now: Timestamp,
     ) -> Vec<(PartitionId, Verdict)> {
+        let world = &*self.by_controller(world);
         let mut walk = Walk::new(self, world, rules, now);
         self.line()
             .into_iter()
@@ -186,6 +188,7 @@ impl LedgerState {
         if !matches!(entry.state, EntryState::Waiting { .. }) {
             return None;
         }
+        let world = &*self.by_controller(world);
         let mut walk = Walk::new(self, world, rules, now);
         for ahead in self.ahead_of(entry) {
             walk.pass_over(ahead);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionState, Step, Timestamp, lost,
+    Operation, PartitionId, PartitionState, Step, Timestamp, World, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -78,6 +78,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,
         }
+    }
+
+    /// All controllers, none seen longer ago than `not_before` unless it is slow.
+    pub(crate) async fn world(&self, not_before: Instant) -> World {
+        let known = |id: &PartitionId| self.commit.known(id);
+        self.views.world(&self.options, not_before, known).await
     }
 
     /// The window of a call that is decided on now.

@@ -21,8 +21,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`ipu_core::Illegal::CannotExclude`], [`ipu_core::Illegal::OtherExclusion`] if the id is taken, and errors of the store.
     pub async fn exclude(&self, exclusion: Exclusion) -> Result<Excluded, LedgerError> {
-        let options = &self.driver.options;
-        let world = self.driver.views.world(options, Instant::now()).await;
+        let world = self.driver.world(Instant::now()).await;
         let driver = Arc::clone(&self.driver);
         self.driver
             .apply(move |state| state.exclude(exclusion.clone(), &world, driver.options.now()))

@@ -145,11 +145,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let mut looked_at_the_dead = false;
         let mut waiting = None;
         for _ in 0..ROUNDS {
-            let mut world = self.driver.views.world(options, not_before).await;
+            let mut world = self.driver.world(not_before).await;
             if not_before < began && world.find(&request.id).is_some() && !self.holds(&request.id).await? {
                 // It was given back just now, or it is one that we do not know of: the newest listing tells.
                 not_before = began;
-                world = self.driver.views.world(options, not_before).await;
+                world = self.driver.world(not_before).await;
             }
             let (admission, intent) = self.admit(request, world.clone(), asks, expiry).await?;
             if !matches!(admission, Admission::Refused(_)) {
@@ -357,7 +357,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Errors of the store.
     pub async fn line(&self) -> Result<Vec<(PartitionId, Verdict)>, LedgerError> {
         let options = &self.driver.options;
-        let world = self.driver.views.world(options, Instant::now()).await;
+        let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
         let judge = |state: &LedgerState| state.judge_line(&world, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
@@ -371,7 +371,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Errors of the store.
     pub async fn judge(&self, id: &PartitionId) -> Result<Option<Verdict>, LedgerError> {
         let options = &self.driver.options;
-        let world = self.driver.views.world(options, Instant::now()).await;
+        let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
         let judge = |state: &LedgerState| state.judge(id, &world, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
@@ -386,11 +386,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         spec: &PartitionSpec,
     ) -> Result<Vec<(ControllerName, Result<Room, Reason>)>, LedgerError> {
-        let world = self
-            .driver
-            .views
-            .world(&self.driver.options, Instant::now())
-            .await;
+        let world = self.driver.world(Instant::now()).await;
         Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
     }
 
@@ -400,16 +396,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// Errors of the store. Controllers that do not answer are named in the answer.
     pub async fn stats(&self) -> Result<Stats, LedgerError> {
-        let options = &self.driver.options;
-        let world = self.driver.views.world(options, Instant::now()).await;
+        let world = self.driver.world(Instant::now()).await;
         Ok(self.driver.commit.read(|state| state.stats(&world)).await?)
     }
 
-    /// Returns the names that are a second name of another controller, with the first name of that. It is of the last
-    /// time that the controllers were observed, such as for [`stats`](Self::stats).
-    #[must_use]
-    pub fn same_controllers(&self) -> BTreeMap<ControllerName, ControllerName> {
-        self.driver.views.same()
+    /// Returns the secondary names of controllers, each with the primary name that takes new partitions.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn aliases(&self) -> Result<BTreeMap<ControllerName, ControllerName>, LedgerError> {
+        let now = Instant::now();
+        let not_before = now.checked_sub(self.driver.options.listing_age).unwrap_or(now);
+        let world = self.driver.world(not_before).await;
+        let primaries = |state: &LedgerState| state.by_controller(&world).primaries().clone();
+        Ok(self.driver.commit.read(primaries).await?)
     }
 
     /// Who held what for how long, of all holds that ended at `since` or later, in the order of their end.
@@ -473,11 +474,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         sizes: &[IpuCount],
         ended: &[PartitionId],
     ) -> Result<Vec<WhatIf>, LedgerError> {
-        let world = self
-            .driver
-            .views
-            .world(&self.driver.options, Instant::now())
-            .await;
+        let world = self.driver.world(Instant::now()).await;
         let look = |state: &LedgerState| state.what_if(&world, sizes, ended);
         Ok(self.driver.commit.read(look).await?)
     }

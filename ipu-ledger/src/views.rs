@@ -1,7 +1,7 @@
 //! What the controllers list, not older than asked for: one listing at a time per controller, shared by all callers.
 
+mod alias;
 mod asking;
-mod same;
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -11,20 +11,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Location, Partition,
+    Capacity, ControllerName, ControllerView, Entry, Inventory, IpuAddress, Listing, Location, Partition,
     PartitionId, Reason, Service, Space, Topology, Unbounded, World,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
+use alias::Aliases;
 use asking::{Look, Question, Slot};
 
 pub(crate) struct Views<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
-    /// The controllers that were last seen to be others under a second name, and which those are.
-    same: Mutex<BTreeMap<ControllerName, ControllerName>>,
+    aliases: Aliases,
 }
 
 /// How long somebody waits for the list of a controller.
@@ -41,7 +41,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         Self {
             pool,
             slots: Mutex::new(BTreeMap::new()),
-            same: Mutex::new(BTreeMap::new()),
+            aliases: Aliases::new(),
         }
     }
 
@@ -50,27 +50,16 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     }
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
-    /// as silent, and so does one that is another under a second name.
-    pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
+    /// as silent. `known` returns the entry of an id, as last read.
+    pub(crate) async fn world(
+        &self,
+        options: &LedgerOptions,
+        not_before: Instant,
+        known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
+    ) -> World {
         let mut world = self.see(options, not_before, Waits::Shortly).await;
-        let found = same::close(&mut world.controllers, |name| self.pool.member(name)?.same_as);
-        let mut known = locked(&self.same);
-        if *known != found {
-            for (name, other) in found
-                .iter()
-                .filter(|(name, other)| known.get(*name) != Some(other))
-            {
-                tracing::warn!(%name, %other, "two names of one controller: the second gets nothing new");
-            }
-            *known = found;
-        }
-        drop(known);
+        self.aliases.note(&self.pool, &mut world, known);
         world
-    }
-
-    /// The controllers that were last seen to be others under a second name, and which those are.
-    pub(crate) fn same(&self) -> BTreeMap<ControllerName, ControllerName> {
-        locked(&self.same).clone()
     }
 
     /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
@@ -96,9 +85,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
                 service,
             }
         });
-        World {
-            controllers: join(views).await,
-        }
+        World::of(join(views).await)
     }
 
     async fn listing(

@@ -249,8 +249,8 @@ impl<C: ?Sized> ControllerPool<C> {
         }
     }
 
-    /// Records that the controller `name` is `other` under a second name, or that it is not: its IPUs are those of `other`, so
-    /// that it gets no new partitions. Nothing happens if there is no controller `name`.
+    /// Records that the controller `name` is `other` under a second name, or that it is not: their IPUs count once, and only
+    /// one of the names takes new partitions. Nothing happens if there is no controller `name`.
     pub fn set_same_as(&self, name: &ControllerName, other: Option<ControllerName>) {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.same_as = other;

@@ -27,6 +27,7 @@ impl LedgerState {
         window: CallWindow,
     ) -> Result<Step<Admission>, Illegal> {
         window.check_not_after(&request.id, request.not_after)?;
+        let world = &*self.by_controller(world);
         let Some(entry) = self.get(&request.id) else {
             return self.first_request(request, world, rules, window);
         };

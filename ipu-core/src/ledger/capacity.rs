@@ -1,7 +1,7 @@
 //! What the ledger knows of the controllers' room when it decides: one view per controller, taken by the shell.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -286,6 +286,22 @@ pub enum SelectionOrder {
 pub struct World {
     /// In the order of the configuration.
     pub controllers: Vec<ControllerView>,
+    /// Pairs of names that are known to belong to one controller, such as by its address.
+    pub aliases: BTreeSet<(ControllerName, ControllerName)>,
+    /// Each secondary name with the primary one: see [`LedgerState::by_controller`](crate::LedgerState::by_controller).
+    pub(crate) primaries: BTreeMap<ControllerName, ControllerName>,
+}
+
+impl World {
+    /// A world of these controllers, none of which is known to have two names.
+    #[must_use]
+    pub const fn of(controllers: Vec<ControllerView>) -> Self {
+        Self {
+            controllers,
+            aliases: BTreeSet::new(),
+            primaries: BTreeMap::new(),
+        }
+    }
 }
 
 impl World {

@@ -1,5 +1,6 @@
 //! What the ledger remembers of one partition or of one request for a partition, and what a request says.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -267,6 +268,9 @@ pub struct Entry {
     /// The controller that has it; none while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
+    /// Other names under which the same controller has listed it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub aliases: BTreeSet<ControllerName>,
     /// Its IPUs, if they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<IpuPlace>,
@@ -342,6 +346,7 @@ impl Entry {
             state: EntryState::Waiting { refused: None },
             passed_over: 0,
             controller: None,
+            aliases: BTreeSet::new(),
             places: Vec::new(),
             cluster: None,
             placed: PlacedBy::Controller,
@@ -385,6 +390,7 @@ impl Entry {
             state: EntryState::Quarantined,
             passed_over: 0,
             controller: Some(controller.clone()),
+            aliases: BTreeSet::new(),
             places: location.ipus,
             cluster: location.cluster,
             placed: PlacedBy::Controller,

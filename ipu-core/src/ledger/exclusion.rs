@@ -160,15 +160,17 @@ impl LedgerState {
                 Exclusion::MAX_REASON_LEN
             )));
         }
+        let world = &*self.by_controller(world);
+        let primary = world.primary(&exclusion.controller);
         let view = world
             .controllers
             .iter()
-            .find(|view| view.name == exclusion.controller)
+            .find(|view| view.name == *primary)
             .ok_or_else(|| cannot(String::from("it is not configured")))?;
         let holders = match &view.listing {
             Ok(listing) => {
                 let mut room = listing.capacity().fork();
-                let unplaced = self.enter_holders(&exclusion.controller, &mut *room);
+                let unplaced = self.enter_holders(world, &view.name, &mut *room);
                 let mut holders = room
                     .exclude(&exclusion.owner, &exclusion.what)
                     .map_err(|reason| cannot(reason.message))?;
@@ -178,7 +180,7 @@ impl LedgerState {
                 holders.dedup();
                 holders
             }
-            Err(_) => self.holders_at(&exclusion.controller),
+            Err(_) => self.holders_at(world, &view.name),
         };
         let changes = match recorded {
             Some(_) => Vec::new(),
@@ -210,9 +212,16 @@ impl LedgerState {
         }
     }
 
-    /// Takes what is excluded at `controller` off `room`, in which all holders have their places already.
-    pub(crate) fn take_off_excluded(&self, controller: &ControllerName, room: &mut dyn Capacity) {
-        for exclusion in self.exclusions().filter(|other| other.controller == *controller) {
+    /// Takes what is excluded at `controller`, under any of its names, off `room`, in which all holders have their places
+    /// already.
+    pub(crate) fn take_off_excluded(
+        &self,
+        world: &World,
+        controller: &ControllerName,
+        room: &mut dyn Capacity,
+    ) {
+        let here = |exclusion: &&Exclusion| world.primary(&exclusion.controller) == controller;
+        for exclusion in self.exclusions().filter(here) {
             // What does not exist takes nothing off; a room that cannot exclude a part of itself is closed then.
             let _ = room.exclude(&exclusion.owner, &exclusion.what);
         }
@@ -222,12 +231,13 @@ impl LedgerState {
     /// which it cannot name: a call for them is under way, or another partition has theirs.
     pub(crate) fn enter_holders(
         &self,
+        world: &World,
         controller: &ControllerName,
         room: &mut dyn Capacity,
     ) -> Vec<PartitionId> {
         let mut unplaced = Vec::new();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
-            if entry.controller.as_ref() == Some(controller)
+            if entry.is_at(world, controller)
                 && !room.has(&entry.id)
                 && (entry.places.is_empty() || room.take(&entry.id, &entry.spec, &entry.places).is_err())
             {
@@ -237,9 +247,9 @@ impl LedgerState {
         unplaced
     }
 
-    fn holders_at(&self, controller: &ControllerName) -> Vec<PartitionId> {
+    fn holders_at(&self, world: &World, controller: &ControllerName) -> Vec<PartitionId> {
         let holders = self.entries().filter(|entry| entry.state.holds());
-        let there = holders.filter(|entry| entry.controller.as_ref() == Some(controller));
+        let there = holders.filter(|entry| entry.is_at(world, controller));
         there.map(|entry| entry.id.clone()).collect()
     }
 

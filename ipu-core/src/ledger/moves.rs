@@ -503,6 +503,7 @@ impl Entry {
     pub(crate) fn requeued(&self, refused: Option<Refused>, now: Timestamp) -> Self {
         let mut entry = self.turned(EntryState::Waiting { refused }, now);
         entry.controller = None;
+        entry.aliases.clear();
         entry.held_since = None;
         entry.placed = PlacedBy::Controller;
         entry.set_location(Location::default());

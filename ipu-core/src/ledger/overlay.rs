@@ -170,7 +170,7 @@ pub(crate) fn overlays_without<'a>(
     let holds = |entry: &&Entry| entry.state.holds() && Some(&entry.id) != except;
     for entry in state.entries().filter(holds) {
         if let Some(controller) = &entry.controller {
-            held.entry(controller).or_default().push(entry);
+            held.entry(world.primary(controller)).or_default().push(entry);
         }
     }
     let mut overlays = Vec::new();
@@ -204,7 +204,7 @@ pub(crate) fn overlays_without<'a>(
             }
         }
         // Last, so that holders keep their places.
-        state.take_off_excluded(&view.name, &mut *room);
+        state.take_off_excluded(world, &view.name, &mut *room);
         overlays.push(Overlay {
             name: view.name.clone(),
             now: room,
@@ -235,6 +235,7 @@ impl LedgerState {
     /// by hand after a controller restarted without its partitions.
     #[must_use]
     pub fn placement_conflicts(&self, world: &World) -> Vec<PlacementConflict> {
+        let world = &*self.by_controller(world);
         let conflicts = overlays(self, world).into_iter().flat_map(|overlay| {
             let in_use = overlay.conflicts.into_iter();
             in_use
@@ -254,6 +255,7 @@ pub(crate) fn room(
     world: &World,
     spec: &PartitionSpec,
 ) -> Vec<(ControllerName, Result<Room, Reason>)> {
+    let world = &*state.by_controller(world);
     let left = overlays(state, world).into_iter().map(|overlay| {
         let room = match overlay.closed() {
             Some(reason) => Err(reason),

@@ -71,7 +71,9 @@ impl LedgerState {
     fn room_for_again(&self, entry: &Entry, world: &World) -> Option<Vec<IpuPlace>> {
         let name = entry.controller.as_ref()?;
         let is_placed = !entry.places.is_empty();
+        let world = &*self.by_controller(world);
         let overlays = overlays_without(self, world, (!is_placed).then_some(&entry.id));
+        let name = world.primary(name);
         let mut overlay = overlays.into_iter().find(|overlay| overlay.name == *name)?;
         if overlay.closed().is_some() {
             return None;

@@ -74,6 +74,7 @@ impl LedgerState {
     /// that it is gone, whether the controller shows it or not.
     #[must_use]
     pub fn stats(&self, world: &World) -> Stats {
+        let world = &*self.by_controller(world);
         let mut stats = Stats::default();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
             stats.used = stats.used.saturating_add(entry.size());
@@ -104,7 +105,7 @@ impl LedgerState {
                 Some(overlay) => overlay.now.tally(),
                 None => {
                     let mut room = listing.capacity().fork();
-                    self.enter_holders(&view.name, &mut *room);
+                    self.enter_holders(world, &view.name, &mut *room);
                     room.tally()
                 }
             };

@@ -30,6 +30,7 @@ impl LedgerState {
     /// waiting line is left aside, and so are quotas: the answer is about room. Controllers are tried in their order.
     #[must_use]
     pub fn what_if(&self, world: &World, sizes: &[IpuCount], ended: &[PartitionId]) -> Vec<WhatIf> {
+        let world = &*self.by_controller(world);
         let mut overlays = overlays(self, world);
         for overlay in &mut overlays {
             ended.iter().for_each(|id| overlay.now.give(id));

@@ -77,16 +77,14 @@ impl Bench {
             ipus: Vec::new(),
             state: PartitionState::Active,
         });
-        World {
-            controllers: vec![ControllerView {
-                name: controller(),
-                service: Service::Open,
-                listing: Ok(Arc::new(Listing::new(
-                    listed,
-                    Box::new(Space::new(self.inventory.clone())),
-                ))),
-            }],
-        }
+        World::of(vec![ControllerView {
+            name: controller(),
+            service: Service::Open,
+            listing: Ok(Arc::new(Listing::new(
+                listed,
+                Box::new(Space::new(self.inventory.clone())),
+            ))),
+        }])
     }
 
     fn take<T>(&mut self, step: Step<T>) -> T {

@@ -101,7 +101,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// Decides placement again before a create call is repeated: the free capacity may have changed since the intent.
     pub(super) async fn repeat_create(&self, at: &At<C>, entry: &Entry) -> Result<TakenOver, LedgerError> {
-        let world = self.views.world(&self.options, Instant::now()).await;
+        let world = self.world(Instant::now()).await;
         let view = world.controllers.iter().find(|view| view.name == at.name);
         if let Some(Err(reason)) = view.map(|view| &view.listing) {
             return Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {

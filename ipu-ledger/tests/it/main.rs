@@ -1,6 +1,7 @@
 //! The ledger over simulated controllers, stores and crashes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod alias;
 mod asking_the_store;
 mod caller;
 mod changes;
@@ -16,7 +17,6 @@ mod processes;
 mod racing;
 mod recording;
 mod repairing;
-mod same;
 mod setup;
 mod silent;
 mod stores;

@@ -12,8 +12,9 @@ use super::cordons::{forget_left, invariant_cordons_name_every_holder};
 use super::late::invariant_what_is_made_is_wanted;
 use super::owners::{invariant_no_ipu_has_two_owners, invariant_recorded_ipus_are_true};
 use super::processes::Processes;
+use super::profile::primary;
 use super::report::SimReport;
-use super::store::Entries;
+use super::store::{Entries, by_primary};
 use super::world::{State, User, World};
 use crate::fake::Held;
 
@@ -159,10 +160,8 @@ impl World {
                 listing: Ok(Arc::new(Listing::new(listed, Box::new(Space::new(inventory))))),
             }
         });
-        let world = ipu_core::World {
-            controllers: views.collect(),
-        };
-        let state = LedgerState::of(entries.values().map(|entry| Entry::clone(entry)))
+        let world = ipu_core::World::of(views.collect());
+        let state = LedgerState::of(by_primary(entries).values().map(|entry| Entry::clone(entry)))
             .with_exclusions(self.store.exclusions());
         state.judge_line(&world, self.profile.line(), self.now())
     }
@@ -178,6 +177,7 @@ impl World {
         let Some(fake) = self.controller(controller) else {
             return;
         };
+        let controller = &primary(controller);
         let held = fake.held().into_iter().find(|held| held.id == *id);
         let found = {
             let state = self.state();

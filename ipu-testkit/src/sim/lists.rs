@@ -9,6 +9,7 @@ use ipu_core::ControllerName;
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use super::driver::SimLedger;
+use super::profile::primary;
 use super::world::World;
 use crate::fake::FakeController;
 
@@ -20,12 +21,10 @@ pub(super) fn edit(world: &Arc<World>) {
     let missing: Vec<ControllerName> = {
         let state = world.state();
         let is_missing = |name: &&ControllerName| !state.listed.contains(name);
-        world
-            .controllers
-            .iter()
-            .map(|(name, _)| name)
-            .filter(is_missing)
-            .cloned()
+        let names = world.controllers.iter().map(|(name, _)| name.clone());
+        names
+            .chain(world.profile.alias())
+            .filter(|name| is_missing(&name))
             .collect()
     };
     let (add, place) = (world.chance(60), world.below(4) as usize);
@@ -67,9 +66,10 @@ fn announce(world: &Arc<World>, event: &'static str) {
 pub(super) fn list_all(world: &Arc<World>) {
     {
         let mut state = world.state();
-        for (name, _) in &world.controllers {
-            if !state.listed.contains(name) {
-                state.listed.push(name.clone());
+        let names = world.controllers.iter().map(|(name, _)| name.clone());
+        for name in names.chain(world.profile.alias()) {
+            if !state.listed.contains(&name) {
+                state.listed.push(name);
             }
         }
     }
@@ -92,8 +92,18 @@ pub(super) fn replace(world: &World, pool: &ControllerPool<FakeController>) {
     let endpoints: Vec<ControllerEndpoint> = listed.iter().map(endpoint).collect();
     let connect = |endpoint: &ControllerEndpoint| Ok::<_, Infallible>(at(world, endpoint));
     match pool.replace(&endpoints, connect) {
-        Ok(()) => {}
+        Ok(()) => mark_alias(pool),
         Err(never) => match never {},
+    }
+}
+
+/// Marks the second name of a controller, as the proxy does by its address.
+fn mark_alias(pool: &ControllerPool<FakeController>) {
+    for member in pool.members().into_iter().chain(pool.draining()) {
+        let other = primary(&member.name);
+        if other != member.name {
+            pool.set_same_as(&member.name, Some(other));
+        }
     }
 }
 
@@ -106,7 +116,7 @@ pub(super) async fn drain(world: &World, ledger: &SimLedger) {
     for name in &held {
         let connect = |endpoint: &ControllerEndpoint| Ok::<_, Infallible>(at(world, endpoint));
         match pool.drain(&endpoint(name), connect) {
-            Ok(()) => {}
+            Ok(()) => mark_alias(pool),
             Err(never) => match never {},
         }
     }

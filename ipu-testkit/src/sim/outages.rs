@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipu_core::{Change, ControllerName, EntryState, PartitionId};
 
 use super::owners::{is_held_at, is_quarantined};
+use super::profile::primary;
 use super::world::World;
 
 /// The longest pause between a commit and the restart of a controller that it draws, in milliseconds: longer than most
@@ -41,7 +42,7 @@ pub(super) fn empty_any(world: &World) {
 pub(super) fn empty_after(world: &Arc<World>, changes: &[Change]) {
     let touched = changes.iter().find_map(|change| match change {
         Change::Put(entry) if matches!(entry.state, EntryState::Intent { .. } | EntryState::Active) => {
-            entry.controller.clone()
+            entry.controller.as_ref().map(primary)
         }
         _ => None,
     });

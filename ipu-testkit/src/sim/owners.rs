@@ -10,6 +10,7 @@ use ipu_core::{ControllerName, Entry, EntryState, IpuPlace, PartitionId};
 
 use super::invariants::{Broken, broken};
 use super::processes::Processes;
+use super::profile::primary;
 use super::store::Entries;
 use crate::fake::{Held, Masks};
 
@@ -51,7 +52,7 @@ impl Grants {
         {
             let grant = Grant {
                 attempt: entry.attempt,
-                controller: controller.clone(),
+                controller: primary(controller),
                 ipus,
             };
             self.0.insert(id.clone(), grant);

@@ -126,6 +126,11 @@ impl Profile {
         controllers
     }
 
+    /// The second name of the first controller; none in most lives.
+    pub(super) fn alias(&self) -> Option<ControllerName> {
+        (self.seed % 8 == 5).then(|| ControllerName::new(ALIAS).expect("a name of a controller"))
+    }
+
     /// What the ledgers go by.
     pub(super) fn ledger_options(&self, world: &Arc<World>) -> LedgerOptions {
         let mut options = LedgerOptions::default();
@@ -136,6 +141,9 @@ impl Profile {
         options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {
             options.topologies.insert(name_of(number), topology.clone());
+        }
+        if let Some(alias) = self.alias() {
+            options.topologies.insert(alias, self.topologies[0].clone());
         }
         if self.sweeps {
             options.liveness = Some(Arc::new(Alive::new(world)));
@@ -156,4 +164,16 @@ impl Profile {
 
 fn name_of(number: usize) -> ControllerName {
     ControllerName::new(format!("c{number}:8090")).expect("a name of a controller")
+}
+
+/// The second name of the first controller, as far as an administrator lists it.
+const ALIAS: &str = "alias-of-c0:8090";
+
+/// Returns the name under which the invariants know the controller `name`.
+pub(super) fn primary(name: &ControllerName) -> ControllerName {
+    if name.as_str() == ALIAS {
+        name_of(0)
+    } else {
+        name.clone()
+    }
 }

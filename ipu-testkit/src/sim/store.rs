@@ -10,6 +10,7 @@ use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 
 use super::hosts::suspend;
 use super::outages::empty_after;
+use super::profile::primary;
 use super::world::World;
 
 pub(super) type Entries = BTreeMap<PartitionId, Arc<Entry>>;
@@ -49,6 +50,20 @@ impl StoreFault {
             Self::Slow(_) => "slow",
         }
     }
+}
+
+/// Returns the entries with the primary names of their controllers.
+pub(super) fn by_primary(entries: &Entries) -> Entries {
+    let mut entries = entries.clone();
+    for entry in entries.values_mut() {
+        if let Some(name) = &entry.controller
+            && primary(name) != *name
+        {
+            let primary = primary(name);
+            Arc::make_mut(entry).controller = Some(primary);
+        }
+    }
+    entries
 }
 
 impl SimStore {
@@ -91,8 +106,9 @@ impl SimStore {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The entries, with the primary names of their controllers.
     pub(super) fn entries(&self) -> Entries {
-        self.kept().entries.clone()
+        by_primary(&self.kept().entries)
     }
 
     pub(super) fn exclusions(&self) -> Vec<Exclusion> {

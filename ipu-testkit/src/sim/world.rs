@@ -17,7 +17,7 @@ use super::jobs::Job;
 use super::late::Wanted;
 use super::owners::Grants;
 use super::processes::{Manners, Processes};
-use super::profile::Profile;
+use super::profile::{Profile, primary};
 use super::report::SimReport;
 use super::store::{SimStore, StoreFault};
 use super::usage::Holds;
@@ -125,7 +125,11 @@ impl World {
                 cordons: Vec::new(),
                 flood: None,
                 flood_is_over: false,
-                listed: controllers.iter().map(|(name, _)| name.clone()).collect(),
+                listed: controllers
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .chain(profile.alias())
+                    .collect(),
                 manners: Manners::Wild,
                 restored: false,
                 holds: Holds::default(),
@@ -165,7 +169,8 @@ impl World {
     }
 
     pub(super) fn controller(&self, name: &ControllerName) -> Option<&FakeController> {
-        let found = self.controllers.iter().find(|(other, _)| other == name);
+        let name = primary(name);
+        let found = self.controllers.iter().find(|(other, _)| *other == name);
         found.map(|(_, controller)| controller)
     }
 

@@ -116,9 +116,7 @@ impl LedgerCase {
     /// The controllers as the ledger sees them.
     #[must_use]
     pub fn world(&self) -> World {
-        World {
-            controllers: self.controllers.iter().map(LedgerController::view).collect(),
-        }
+        World::of(self.controllers.iter().map(LedgerController::view).collect())
     }
 
     /// When a call is made now.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipu_core::ControllerName;
-use ipu_vipu_client::ControllerEndpoint;
+use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 use tokio::task::JoinSet;
 
 use crate::app::App;
@@ -14,17 +14,33 @@ use crate::app::App;
 /// repair.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Marks every controller with an address of an earlier one of the list, which gets nothing new then.
+/// Compares the addresses of all controllers, and marks each that is an earlier one under a second name.
 pub(crate) async fn mark_same(app: &App) {
     let pool = app.ledger.pool();
-    let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
-    if members.len() < 2 {
-        return;
+    mark(pool, compare(pool, &[]).await);
+}
+
+/// Returns each name of `listed` and of the pool that resolves, with an earlier name of the same address, if there is one.
+pub(crate) async fn compare<C: ?Sized>(
+    pool: &ControllerPool<C>,
+    listed: &[ControllerEndpoint],
+) -> Vec<(ControllerName, Option<ControllerName>)> {
+    let members = pool.members().into_iter().chain(pool.draining());
+    let mut endpoints = listed.to_vec();
+    for endpoint in members.filter_map(|member| member.endpoint) {
+        if endpoints.iter().all(|known| known.name() != endpoint.name()) {
+            endpoints.push(endpoint);
+        }
     }
-    let mut resolved = resolve(members.iter().filter_map(|member| member.endpoint.as_ref())).await;
+    if endpoints.len() < 2 {
+        return Vec::new();
+    }
+    let mut resolved = resolve(&endpoints).await;
     let mut distinct: Vec<(ControllerName, BTreeSet<SocketAddr>)> = Vec::new();
-    for member in members {
-        let Some(addresses) = resolved.remove(&member.name) else {
+    let mut compared = Vec::new();
+    for endpoint in endpoints {
+        let name = endpoint.name();
+        let Some(addresses) = resolved.remove(name) else {
             continue;
         };
         let same = distinct
@@ -32,18 +48,25 @@ pub(crate) async fn mark_same(app: &App) {
             .find(|(_, others)| !others.is_disjoint(&addresses));
         let same = same.map(|(name, _)| name.clone());
         if same.is_none() {
-            distinct.push((member.name.clone(), addresses));
+            distinct.push((name.clone(), addresses));
         }
-        if same != member.same_as {
-            pool.set_same_as(&member.name, same);
-        }
+        compared.push((name.clone(), same));
+    }
+    compared
+}
+
+/// Marks the compared names in the pool.
+pub(crate) fn mark<C: ?Sized>(
+    pool: &ControllerPool<C>,
+    compared: Vec<(ControllerName, Option<ControllerName>)>,
+) {
+    for (name, same) in compared {
+        pool.set_same_as(&name, same);
     }
 }
 
 /// The addresses of those that resolve in time.
-async fn resolve<'a>(
-    endpoints: impl Iterator<Item = &'a ControllerEndpoint>,
-) -> BTreeMap<ControllerName, BTreeSet<SocketAddr>> {
+async fn resolve(endpoints: &[ControllerEndpoint]) -> BTreeMap<ControllerName, BTreeSet<SocketAddr>> {
     let mut tasks = JoinSet::new();
     for endpoint in endpoints {
         let (name, host, port) = (

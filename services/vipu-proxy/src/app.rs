@@ -111,10 +111,14 @@ impl App {
     }
 
     /// Makes this text the list of controllers; those that are taken off it are drained.
-    pub(crate) fn replace_controllers(&self, text: &str) -> Result<(), String> {
+    /// Their addresses are compared first: a second name of a known controller takes no partition.
+    pub(crate) async fn replace_controllers(&self, text: &str) -> Result<(), String> {
         let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
         let connect = |endpoint: &ControllerEndpoint| self.connector.connect(endpoint);
-        let replaced = self.ledger.pool().replace(&endpoints, connect);
+        let pool = self.ledger.pool();
+        let same = crate::addresses::compare(pool, &endpoints).await;
+        let replaced = pool.replace(&endpoints, connect);
+        crate::addresses::mark(pool, same);
         // What a new one has may be known to the ledger or not.
         self.compare.notify_one();
         replaced.map_err(|error| chain(&error))

@@ -91,24 +91,25 @@ impl Cluster {
 /// Applies every change of the list, until the proxy stops. Answers after the first, or some time.
 pub(crate) async fn follow(mut watch: ControllersWatch, app: &Arc<App>) -> tokio::task::JoinHandle<()> {
     match tokio::time::timeout(FIRST_LIST, watch.next()).await {
-        Ok(text) => apply(&text, app),
+        Ok(text) => apply(&text, app).await,
         Err(_) => tracing::warn!("the list of controllers has not been answered yet"),
     }
     let app = Arc::clone(app);
     tokio::spawn(async move {
         let mut stopping = app.stopping();
         loop {
-            tokio::select! {
+            let text = tokio::select! {
                 _ = stopping.wait_for(|stop| *stop) => return,
-                text = watch.next() => apply(&text, &app),
-            }
+                text = watch.next() => text,
+            };
+            apply(&text, &app).await;
         }
     })
 }
 
-fn apply(text: &ControllersText, app: &App) {
+async fn apply(text: &ControllersText, app: &App) {
     match text {
-        ControllersText::List(list) => match app.replace_controllers(list) {
+        ControllersText::List(list) => match app.replace_controllers(list).await {
             Ok(()) => tracing::info!("applied a change of the list of controllers"),
             Err(error) => {
                 tracing::error!(%error, "the list of controllers is not applied; the one before stays")

@@ -242,7 +242,7 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     }
     now.register("waiting", "Requests in the line, by reason", waiting);
     let same = Family::<SameLabels, Gauge>::default();
-    for (name, other) in app.ledger.same_controllers() {
+    for (name, other) in app.ledger.aliases().await? {
         let labels = SameLabels {
             controller: name.to_string(),
             other: other.to_string(),
@@ -251,7 +251,7 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     }
     now.register(
         "same_controller",
-        "1 for each controller that is another one under a second name and gets nothing new",
+        "1 for each controller that is another one under a second name and takes no new partitions",
         same,
     );
     register_seconds(&mut now, &app.consumption.read(&entries, app.ledger.now()));

@@ -207,8 +207,11 @@ impl Proxy {
             workers.push(kubernetes::follow(watch, &app).await);
         }
         for (path, text, follows) in files {
-            let (app, stopping) = (Arc::clone(&app), app.stopping());
-            let apply = move |text: &str| follows.apply(&app, text);
+            let (app, stopping, follows) = (Arc::clone(&app), app.stopping(), Arc::new(follows));
+            let apply = move |text: String| {
+                let (app, follows) = (Arc::clone(&app), Arc::clone(&follows));
+                async move { follows.apply(&app, &text).await }
+            };
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
         let interval = config.repair_interval;
@@ -389,9 +392,9 @@ enum Follows {
 }
 
 impl Follows {
-    fn apply(&self, app: &App, text: &str) -> Result<(), String> {
+    async fn apply(&self, app: &App, text: &str) -> Result<(), String> {
         match self {
-            Self::Controllers => app.replace_controllers(text),
+            Self::Controllers => app.replace_controllers(text).await,
             Self::Tokens(tokens) => tokens.load(text),
             Self::Limits => {
                 let limits = Limits::of(&read_settings(text)?).map_err(|error| error.to_string())?;

@@ -10,11 +10,11 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the file now and then, and hands on its text whenever that is another. What cannot be read, or is refused, is
 /// logged once and changes nothing.
-pub(crate) async fn watch_file(
+pub(crate) async fn watch_file<F: Future<Output = Result<(), String>>>(
     path: PathBuf,
     mut known: String,
     mut stopping: watch::Receiver<bool>,
-    mut apply: impl FnMut(&str) -> Result<(), String> + Send,
+    mut apply: impl FnMut(String) -> F,
 ) {
     let mut told = String::new();
     loop {
@@ -26,7 +26,7 @@ pub(crate) async fn watch_file(
             Ok(text) if text == known => Ok(false),
             Ok(text) => {
                 known = text;
-                apply(&known).map(|()| true)
+                apply(known.clone()).await.map(|()| true)
             }
             Err(error) => Err(error.to_string()),
         };
@@ -47,6 +47,7 @@ pub(crate) async fn watch_file(
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::sync::mpsc;
 
     use super::*;
@@ -58,7 +59,7 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         let (tell, told) = mpsc::channel();
         let (stop, stopping) = watch::channel(false);
-        let apply = move |text: &str| tell.send(text.to_owned()).map_err(|error| error.to_string());
+        let apply = move |text| ready(tell.send(text).map_err(|error| error.to_string()));
         let watching = watch_file(path.clone(), "one".to_owned(), stopping, apply);
         tokio::time::pause();
         let story = async {

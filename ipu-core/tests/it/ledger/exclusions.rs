@@ -161,13 +161,11 @@ fn what_cannot_be_excluded_is_refused_with_a_reason() {
 
 /// The world of a controller that does not tell its hardware, or does not answer.
 fn world(listing: Result<Listing, Reason>) -> World {
-    World {
-        controllers: vec![ControllerView {
-            name: controller(),
-            service: Service::Open,
-            listing: listing.map(Arc::new),
-        }],
-    }
+    World::of(vec![ControllerView {
+        name: controller(),
+        service: Service::Open,
+        listing: listing.map(Arc::new),
+    }])
 }
 
 #[test]

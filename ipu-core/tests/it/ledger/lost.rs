@@ -13,13 +13,11 @@ use super::{Bench, controller, request};
 /// A listing that is newer than every entry.
 fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> World {
     let listing = Listing::new(listed, capacity).asked_at(Timestamp::from_millis(u64::MAX));
-    World {
-        controllers: vec![ControllerView {
-            name: controller(),
-            service: Service::Open,
-            listing: Ok(Arc::new(listing)),
-        }],
-    }
+    World::of(vec![ControllerView {
+        name: controller(),
+        service: Service::Open,
+        listing: Ok(Arc::new(listing)),
+    }])
 }
 
 /// A controller of 16 IPUs that has restarted without its partitions.

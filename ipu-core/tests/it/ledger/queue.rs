@@ -209,7 +209,7 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, World) 
             listing,
         });
     }
-    (LedgerState::of(entries), World { controllers })
+    (LedgerState::of(entries), World::of(controllers))
 }
 
 /// A verdict in the form of the model.
@@ -411,13 +411,11 @@ fn work_of_a_request(queued: usize) -> usize {
         room: Box::new(Space::new(inventory)),
         calls: Arc::clone(&calls),
     };
-    let world = World {
-        controllers: vec![ControllerView {
-            name: name(0),
-            service: Service::Open,
-            listing: Ok(Arc::new(Listing::new([partition], Box::new(room)))),
-        }],
-    };
+    let world = World::of(vec![ControllerView {
+        name: name(0),
+        service: Service::Open,
+        listing: Ok(Arc::new(Listing::new([partition], Box::new(room)))),
+    }]);
     let step = state
         .request(&with_runtime("next", 4), &world, &LineRules::default(), window())
         .unwrap();

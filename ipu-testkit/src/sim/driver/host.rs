@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipu_core::{PartitionFacts, PartitionId, Plan};
 
+use super::super::profile::primary;
 use super::{Hand, Seen, Step, Stopped, call};
 use crate::sim::processes::{Purpose, Role, Start};
 use crate::sim::world::User;
@@ -36,7 +37,7 @@ impl Hand {
             .iter()
             .find(|facts| facts.index == instance);
         let controller = match facts.map(|facts| &facts.partition) {
-            Some(PartitionFacts::Active { controller, .. }) => controller.clone(),
+            Some(PartitionFacts::Active { controller, .. }) => primary(controller),
             _ => self.world.controllers[0].0.clone(),
         };
         {

@@ -39,13 +39,11 @@ impl Product {
 
     fn world(&self) -> World {
         let listing = Listing::new([], Box::new(Space::new(self.inventory.clone())));
-        World {
-            controllers: vec![ControllerView {
-                name: "c".parse().unwrap(),
-                service: Service::Open,
-                listing: Ok(Arc::new(listing)),
-            }],
-        }
+        World::of(vec![ControllerView {
+            name: "c".parse().unwrap(),
+            service: Service::Open,
+            listing: Ok(Arc::new(listing)),
+        }])
     }
 
     /// Everybody of the line asks, in order, until nobody goes any more.
@@ -112,13 +110,11 @@ fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(us
     let mut product = Product::new(topology, limit);
     let mut requests = BTreeMap::new();
     let mut next = 0;
-    let closed = World {
-        controllers: vec![ControllerView {
-            name: "c".parse().unwrap(),
-            service: Service::Open,
-            listing: Err(Reason::new("ControllerUnavailable", "not yet")),
-        }],
-    };
+    let closed = World::of(vec![ControllerView {
+        name: "c".parse().unwrap(),
+        service: Service::Open,
+        listing: Err(Reason::new("ControllerUnavailable", "not yet")),
+    }]);
     loop {
         let arrival = trace.jobs().get(next).map(|job| job.submit.as_millis() as u64);
         let end = product.running.values().map(|(end, _)| end.as_millis()).min();

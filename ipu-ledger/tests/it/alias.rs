@@ -1,0 +1,269 @@
+//! One controller under two names.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use ipu_core::{Action, PartitionId, Topology};
+use ipu_ledger::{Answer, Exclusion, ExclusionTarget, Ledger, MemoryStore, PartitionSpec, Request};
+use ipu_testkit::FakeController;
+use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
+
+use crate::setup::{TestLedger, advance, all_live, name, options, owner, request, state_of};
+
+/// A Pod16 that stands twice in the list.
+fn twice() -> TestLedger {
+    listed_twice(&FakeController::new(&Topology::pod16(), 1), MemoryStore::new())
+}
+
+fn listed_twice(controller: &FakeController, store: MemoryStore) -> TestLedger {
+    let topology = Topology::pod16();
+    let pool = ControllerPool::new([
+        (name("first"), Arc::new(controller.clone())),
+        (name("second"), Arc::new(controller.clone())),
+    ]);
+    let mut options = options(&topology);
+    for controller in ["first", "second"] {
+        options.topologies.insert(name(controller), topology.clone());
+    }
+    Ledger::new(pool, store, options)
+}
+
+/// A request under an id that its owner chose.
+fn named(id: &str, size: u32) -> Request {
+    Request::named(
+        id.parse().unwrap(),
+        owner(id),
+        PartitionSpec::of_size(size.try_into().unwrap()),
+    )
+}
+
+fn at(mut request: Request, controller: &str) -> Request {
+    request.pin.controller = Some(name(controller));
+    request
+}
+
+/// Asserts that the controller has no room for 16 IPUs under either name, and that 8 IPUs are beside those of `half`.
+async fn is_beside(ledger: &TestLedger, half: &Request) {
+    for controller in ["first", "second"] {
+        let all = ledger
+            .ensure(at(named(controller, 16), controller))
+            .await
+            .unwrap();
+        assert!(matches!(all, Answer::Waiting(_)), "{controller}: {all:?}");
+        let all = named(controller, 16);
+        ledger.release(&all.id, &all.owner, None).await.unwrap();
+    }
+    let other = named("other", 8);
+    ledger.ensure_active(other.clone(), &mut |_| {}).await.unwrap();
+    let entries = ledger.list().await.unwrap();
+    let places = |id: &PartitionId| {
+        entries
+            .iter()
+            .find(|entry| entry.id == *id)
+            .unwrap()
+            .places
+            .clone()
+    };
+    let (one, other) = (places(&half.id), places(&other.id));
+    assert!(
+        one.iter().all(|place| !other.contains(place)),
+        "{one:?} {other:?}"
+    );
+}
+
+async fn error_of(ledger: &TestLedger, controller: &str) -> Option<String> {
+    let spec = PartitionSpec::of_size(1.try_into().unwrap());
+    let rooms = ledger.query(&spec).await.unwrap();
+    let mut found = rooms.into_iter().filter(|(other, _)| *other == name(controller));
+    found.next().unwrap().1.err().map(|reason| reason.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_nothing() {
+    let ledger = twice();
+    ledger
+        .ensure_active(request("half", 8), &mut |_| {})
+        .await
+        .unwrap();
+    advance(1).await;
+    let stats = ledger.stats().await.unwrap();
+    assert_eq!((stats.ipus, stats.available, stats.used), (16, 8, 8));
+    assert_eq!(stats.unknown, [name("second")]);
+    let aliases = ledger.aliases().await.unwrap();
+    assert_eq!(
+        aliases.into_iter().collect::<Vec<_>>(),
+        [(name("second"), name("first"))]
+    );
+    assert_eq!(error_of(&ledger, "first").await, None);
+    let why = error_of(&ledger, "second").await.unwrap();
+    assert!(
+        why.contains("controller second is first under a second name: take one of them off the list"),
+        "{why}"
+    );
+    let answer = ledger.ensure(request("all", 16)).await.unwrap();
+    assert!(
+        matches!(&answer, Answer::Waiting(waiting) if waiting.reason.message.contains("second is first")),
+        "{answer:?}"
+    );
+    // Repair sees both names and takes nothing from the holder.
+    let report = ledger.repair(&all_live).await.unwrap();
+    assert_eq!((report.silent, report.quarantined), (vec![], 0));
+    assert_eq!(state_of(&ledger, "half").await, "active");
+    let half = request("half", 8);
+    ledger.release(&half.id, &half.owner, None).await.unwrap();
+    assert_eq!(ledger.list().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_names_of_one_address_count_once_before_anything_is_made() {
+    let ledger = twice();
+    assert_eq!(ledger.stats().await.unwrap().available, 32);
+    ledger.pool().set_same_as(&name("second"), Some(name("first")));
+    assert_eq!(ledger.stats().await.unwrap().available, 16);
+    assert!(error_of(&ledger, "second").await.is_some());
+    ledger.pool().set_same_as(&name("second"), None);
+    assert_eq!(ledger.stats().await.unwrap().available, 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_controllers_whose_machines_have_the_same_names_are_two() {
+    let topology = Topology::pod16();
+    let pool = ControllerPool::new([
+        (name("first"), Arc::new(FakeController::new(&topology, 1))),
+        (name("second"), Arc::new(FakeController::new(&topology, 2))),
+    ]);
+    let mut options = options(&topology);
+    for controller in ["first", "second"] {
+        options.topologies.insert(name(controller), topology.clone());
+    }
+    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
+    for job in ["a", "b"] {
+        ledger.ensure_active(request(job, 16), &mut |_| {}).await.unwrap();
+    }
+    advance(1).await;
+    let stats = ledger.stats().await.unwrap();
+    assert_eq!((stats.ipus, stats.used, stats.unknown), (32, 32, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
+    let topology = Topology::pod16();
+    let controller = FakeController::new(&topology, 1);
+    let endpoint = |text: &str| text.parse::<ControllerEndpoint>().unwrap();
+    let (first, second) = (endpoint("first:8090"), endpoint("second:8090"));
+    let pool = ControllerPool::single(first.name().clone(), Arc::new(controller.clone()));
+    let mut options = options(&topology);
+    for endpoint in [&first, &second] {
+        options
+            .topologies
+            .insert(endpoint.name().clone(), topology.clone());
+    }
+    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
+    let half = request("half", 8);
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    // An administrator lists the controller under another name. The controller restarts without its partitions.
+    let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
+    ledger
+        .pool()
+        .replace(std::slice::from_ref(&second), connect)
+        .unwrap();
+    ledger
+        .pool()
+        .set_same_as(first.name(), Some(second.name().clone()));
+    controller.lose_everything();
+    advance(1).await;
+    let answer = ledger.ensure(request("all", 16)).await.unwrap();
+    assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    // The owner of the lost partition leaves.
+    ledger.release(&half.id, &half.owner, None).await.unwrap();
+    ledger.pool().forget(first.name());
+    ledger
+        .ensure_active(request("all", 16), &mut |_| {})
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_with_two_names_that_comes_back_empty_gives_no_ipu_twice() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let ledger = listed_twice(&controller, MemoryStore::new());
+    let half = named("half", 8);
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    advance(1).await;
+    ledger.stats().await.unwrap();
+    controller.lose_everything();
+    advance(1).await;
+    is_beside(&ledger, &half).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_under_the_second_name_counts_once_its_controller_is_known_to_be_the_first() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let ledger = listed_twice(&controller, MemoryStore::new());
+    let half = at(named("half", 8), "second");
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    advance(1).await;
+    ledger.stats().await.unwrap();
+    controller.lose_everything();
+    advance(1).await;
+    is_beside(&ledger, &half).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledger() {
+    let (controller, store) = (FakeController::new(&Topology::pod16(), 1), MemoryStore::new());
+    let ledger = listed_twice(&controller, store.clone());
+    let half = at(named("half", 8), "second");
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    let report = ledger.repair(&all_live).await.unwrap();
+    assert!(
+        matches!(&report.done[..], [Action::Alias { alias, .. }] if *alias == name("first")),
+        "{report:?}"
+    );
+    assert_eq!(ledger.repair(&all_live).await.unwrap().done, []);
+    drop(ledger);
+    controller.lose_everything();
+    advance(1).await;
+    let ledger = listed_twice(&controller, store);
+    is_beside(&ledger, &half).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pair_of_names_is_forgotten_once_one_of_them_is_off_the_list() {
+    let controller = FakeController::new(&Topology::pod16(), 1);
+    let endpoints: Vec<ControllerEndpoint> = ["first:8090", "second:8090"]
+        .map(|text| text.parse().unwrap())
+        .into();
+    let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
+    let pool = ControllerPool::connect(&endpoints, connect).unwrap();
+    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options(&Topology::pod16()));
+    let half = named("half", 8);
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    advance(1).await;
+    assert_eq!(ledger.aliases().await.unwrap().len(), 1);
+    ledger.release(&half.id, &half.owner, None).await.unwrap();
+    advance(1).await;
+    assert_eq!(ledger.aliases().await.unwrap().len(), 1);
+    ledger.pool().replace(&endpoints[1..], connect).unwrap();
+    ledger.pool().forget(endpoints[0].name());
+    ledger.aliases().await.unwrap();
+    // The name is in use again, for another controller.
+    ledger.pool().replace(&endpoints, connect).unwrap();
+    assert_eq!(ledger.aliases().await.unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cordon_under_the_second_name_counts_under_the_first() {
+    let ledger = twice();
+    ledger.pool().set_same_as(&name("second"), Some(name("first")));
+    let cordon = Exclusion::new(
+        "fan".parse().unwrap(),
+        name("second"),
+        ExclusionTarget::Controller,
+        "admin".parse().unwrap(),
+        "a fan",
+    );
+    ledger.exclude(cordon).await.unwrap();
+    let answer = ledger.ensure(request("one", 1)).await.unwrap();
+    assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+}
