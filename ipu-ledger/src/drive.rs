@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionId, PartitionState, Step, Timestamp, World, lost,
+    Operation, PartitionState, Step, Timestamp, World, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -82,8 +82,25 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow.
     pub(crate) async fn world(&self, not_before: Instant) -> World {
-        let known = |id: &PartitionId| self.commit.known(id);
-        self.views.world(&self.options, not_before, known).await
+        let world = self.views.world(&self.options, not_before).await;
+        if world.controllers.len() < 2 {
+            return world;
+        }
+        let found = world.new_aliases(|id| self.commit.known(id));
+        if found.is_empty() {
+            return world;
+        }
+        for (name, alias) in &found {
+            tracing::warn!(%name, %alias, "two names of one controller: only one of them takes new partitions");
+        }
+        let shown = world.clone();
+        let record = move |state: &LedgerState| ((), state.record_aliases(&shown));
+        if let Err(error) = self.commit.transact(record).await {
+            tracing::warn!(%error, "the names of a controller are not recorded");
+        }
+        let mut world = world;
+        world.aliases.extend(found);
+        world
     }
 
     /// The window of a call that is decided on now.
