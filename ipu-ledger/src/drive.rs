@@ -29,6 +29,7 @@ use crate::commit::Committer;
 use crate::error::LedgerError;
 use crate::options::{Anchor, LedgerOptions};
 use crate::store::LedgerStore;
+use crate::turn::Turns;
 use crate::views::Views;
 
 /// Everything that the clones of a ledger share.
@@ -36,6 +37,7 @@ pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) views: Views<C>,
     pub(crate) commit: Committer<S>,
     pub(crate) book: CallBook,
+    pub(crate) turns: Turns,
     pub(crate) options: LedgerOptions,
     anchor: Anchor,
     /// The rules of the line: those of the options, with the quotas in force.
@@ -74,6 +76,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             views: Views::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
             book: CallBook::default(),
+            turns: Turns::default(),
             anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,
@@ -105,7 +108,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// The window of a call that is decided on now.
     pub(crate) fn window(&self) -> CallWindow {
-        self.anchor.window(&self.options)
+        self.windows()()
+    }
+
+    /// Returns the windows for a transition. The transition asks for its window when it decides: the process may wait for
+    /// the store or be suspended before, and an older window would take the fence of another process for one of a clock
+    /// that was put back, and move it back.
+    pub(crate) fn windows(&self) -> impl Fn() -> CallWindow + Send + 'static {
+        let (anchor, clock, settle) = (self.anchor, Arc::clone(&self.options.clock), self.options.settle);
+        move || anchor.window(&clock, settle)
     }
 
     /// The rules of the line that are in force.
@@ -185,8 +196,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// Moves the fence of an entry on, before a call for it.
     pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
-        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.window());
-        self.apply_to(entry, move |state| state.take_up(&id, answered, window))
+        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.windows());
+        self.apply_to(entry, move |state| state.take_up(&id, answered, window()))
             .await
     }
 
