@@ -166,6 +166,13 @@ pub(crate) fn id_of(segment: &str) -> Result<PartitionId, Problem> {
     named("id", decoded(segment))
 }
 
+/// The partition that a path names for a new request.
+pub(crate) fn requested_id_of(segment: &str) -> Result<PartitionId, Problem> {
+    let text = decoded(segment);
+    PartitionId::requested(&*text)
+        .map_err(|error| Problem::invalid("id", text, error.rule, "give another one"))
+}
+
 /// A JSON body. What is no JSON is told from JSON of another shape.
 pub(crate) fn json_of<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
