@@ -1,7 +1,8 @@
 //! One function a parser: takes any bytes, must not panic, and asserts what holds of whatever it made of them.
 //!
 //! The same functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus) and for hours
-//! under libFuzzer (`fuzz/cargo-fuzz`). `docs/fuzzing.md` has the table of targets, what was found, and how to add one.
+//! under libFuzzer (`fuzz/cargo-fuzz`). `docs/dev/fuzzing.md` has the table of targets, what was found, and how to
+//! add one.
 
 mod agents;
 #[cfg(feature = "network")]

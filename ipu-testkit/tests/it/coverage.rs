@@ -30,7 +30,7 @@ fn every_rule_and_every_verdict_is_reached_by_the_default_number_of_cases() {
 fn compare_with_the_document(counts: &Counts, simulated: &Counts) {
     const BEGIN: &str = "<!-- rules: begin -->\n";
     const END: &str = "<!-- rules: end -->";
-    let path = root().join("docs/coverage.md");
+    let path = root().join("docs/dev/coverage.md");
     let text = fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (table, after) = rest.split_once(END).unwrap();
@@ -53,7 +53,7 @@ fn compare_with_the_document(counts: &Counts, simulated: &Counts) {
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, format!("{before}{BEGIN}{fresh}{END}{after}")).unwrap();
     } else {
-        assert_eq!(rows(table), rows(&fresh), "UPDATE=1 writes docs/coverage.md");
+        assert_eq!(rows(table), rows(&fresh), "UPDATE=1 writes docs/dev/coverage.md");
     }
 }
 

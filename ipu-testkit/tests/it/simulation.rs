@@ -99,7 +99,7 @@ fn a_simulation_of_the_same_seed_is_the_same_to_the_byte() {
 }
 
 /// Where the table of what is covered stands, between these two lines.
-const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/simulation.md");
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/simulation.md");
 const BEGIN: &str = "<!-- coverage: UPDATE=1 cargo test -p ipu-testkit --test it simulat -->\n";
 const END: &str = "<!-- end of coverage -->\n";
 

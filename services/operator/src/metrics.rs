@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    const GUIDE: &str = include_str!("../../../docs/operator.md");
+    const GUIDE: &str = include_str!("../../../docs/reference/operator-metrics.md");
 
     /// A metric: its kind, its labels, and what it tells.
     type Described = BTreeMap<String, (String, BTreeSet<String>, String)>;

@@ -84,7 +84,7 @@ fn every_crate_takes_lints_and_versions_from_the_workspace() {
 
 #[test]
 fn every_direct_dependency_says_why_it_is_here() {
-    let why = read(&root().join("docs/dependencies.md"));
+    let why = read(&root().join("docs/dev/dependencies.md"));
     let manifest = read(&root().join("Cargo.toml"));
     let table = manifest
         .split("[workspace.dependencies]\n")
@@ -98,7 +98,7 @@ fn every_direct_dependency_says_why_it_is_here() {
         let name = line.split([' ', '=']).next().unwrap();
         assert!(
             why.contains(&format!("`{name}`")),
-            "docs/dependencies.md does not mention `{name}`"
+            "docs/dev/dependencies.md does not mention `{name}`"
         );
     }
 }
