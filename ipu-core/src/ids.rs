@@ -284,6 +284,24 @@ impl fmt::Display for JobKey {
 }
 
 impl PartitionId {
+    /// Parses the id that a request names. `.` and `..` are refused, which clients remove from the path of a URL. Ledgers of
+    /// earlier builds may have them.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] names the rule that `text` breaks.
+    pub fn requested(text: impl Into<String>) -> Result<Self, NameError> {
+        let value = text.into();
+        if matches!(&*value, "." | "..") {
+            return Err(NameError {
+                kind: "partition id",
+                value,
+                rule: "1 to 50 letters, digits, '-', '_' or '.', and not '.' or '..'",
+            });
+        }
+        Self::new(value)
+    }
+
     /// The id of a partition that is only thought of: with a blank in it, which no real one has.
     pub(crate) fn hypothetical(number: usize) -> Self {
         Self(format!("what if {number}").into())

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionId, PartitionState, Step, Timestamp, World, lost,
+    Operation, PartitionState, Step, Timestamp, World, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -29,6 +29,7 @@ use crate::commit::Committer;
 use crate::error::LedgerError;
 use crate::options::{Anchor, LedgerOptions};
 use crate::store::LedgerStore;
+use crate::turn::Turns;
 use crate::views::Views;
 
 /// Everything that the clones of a ledger share.
@@ -36,6 +37,7 @@ pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) views: Views<C>,
     pub(crate) commit: Committer<S>,
     pub(crate) book: CallBook,
+    pub(crate) turns: Turns,
     pub(crate) options: LedgerOptions,
     anchor: Anchor,
     /// The rules of the line: those of the options, with the quotas in force.
@@ -74,6 +76,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             views: Views::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
             book: CallBook::default(),
+            turns: Turns::default(),
             anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,
@@ -82,13 +85,38 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow.
     pub(crate) async fn world(&self, not_before: Instant) -> World {
-        let known = |id: &PartitionId| self.commit.known(id);
-        self.views.world(&self.options, not_before, known).await
+        let world = self.views.world(&self.options, not_before).await;
+        if world.controllers.len() < 2 {
+            return world;
+        }
+        let found = world.new_aliases(|id| self.commit.known(id));
+        if found.is_empty() {
+            return world;
+        }
+        for (name, alias) in &found {
+            tracing::warn!(%name, %alias, "two names of one controller: only one of them takes new partitions");
+        }
+        let shown = world.clone();
+        let record = move |state: &LedgerState| ((), state.record_aliases(&shown));
+        if let Err(error) = self.commit.transact(record).await {
+            tracing::warn!(%error, "the names of a controller are not recorded");
+        }
+        let mut world = world;
+        world.aliases.extend(found);
+        world
     }
 
     /// The window of a call that is decided on now.
     pub(crate) fn window(&self) -> CallWindow {
-        self.anchor.window(&self.options)
+        self.windows()()
+    }
+
+    /// Returns the windows for a transition. The transition asks for its window when it decides: the process may wait for
+    /// the store or be suspended before, and an older window would take the fence of another process for one of a clock
+    /// that was put back, and move it back.
+    pub(crate) fn windows(&self) -> impl Fn() -> CallWindow + Send + 'static {
+        let (anchor, clock, settle) = (self.anchor, Arc::clone(&self.options.clock), self.options.settle);
+        move || anchor.window(&clock, settle)
     }
 
     /// The rules of the line that are in force.
@@ -168,8 +196,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// Moves the fence of an entry on, before a call for it.
     pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
-        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.window());
-        self.apply_to(entry, move |state| state.take_up(&id, answered, window))
+        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.windows());
+        self.apply_to(entry, move |state| state.take_up(&id, answered, window()))
             .await
     }
 

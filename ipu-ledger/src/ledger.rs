@@ -239,7 +239,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Takes everybody out of the line who is certainly dead. Answers whether there was anybody.
-    async fn drop_the_dead(&self, except: &PartitionId) -> Result<bool, LedgerError> {
+    pub(crate) async fn drop_the_dead(&self, except: &PartitionId) -> Result<bool, LedgerError> {
         let Some(liveness) = &self.driver.options.liveness else {
             return Ok(false);
         };

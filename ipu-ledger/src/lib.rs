@@ -46,6 +46,7 @@ mod release;
 mod repair;
 mod store;
 mod telling;
+mod turn;
 mod until_active;
 mod usage;
 mod views;

@@ -36,7 +36,7 @@ pub struct LedgerOptions {
     pub longest_poll: Duration,
     /// The longest that one request or release polls before it answers that it goes on later.
     pub patience: Duration,
-    /// How often somebody in the line looks again: other processes may have released something.
+    /// How often the queue is walked for all that wait in this process: other processes may have released something.
     pub line_poll: Duration,
     /// How old what a controller listed may be when somebody is let go by it. Safety does not rest on it.
     pub listing_age: Duration,
@@ -114,12 +114,12 @@ impl Anchor {
 
     /// The window of a call that is decided on now. A clock that is put forward moves the fences that are set, and none
     /// of them passes early; after a clock is put back, fences count from then ([`CallWindow::is_beyond`]).
-    pub(crate) fn window(self, options: &LedgerOptions) -> CallWindow {
-        let wall = options.now();
+    pub(crate) fn window(self, clock: &Clock, settle: Duration) -> CallWindow {
+        let wall = clock();
         let now = wall.min(self.at.plus(self.since.elapsed()));
         CallWindow {
             now,
-            settle: options.settle.saturating_add(wall.since(now)),
+            settle: settle.saturating_add(wall.since(now)),
         }
     }
 }

@@ -87,12 +87,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                         told = Some(waiting);
                     }
                     pause = options.first_poll;
-                    tokio::select! {
-                        // So that a test on virtual time goes the same way every time.
-                        biased;
-                        _ = freed.changed() => {}
-                        () = tokio::time::sleep(options.line_poll) => {}
-                    }
+                    self.turn_of(&request.id, &mut freed, &mut told, on_wait).await?;
                 }
                 Answer::Pending(Pending::Failed { errors }) => {
                     return Err(LedgerError::PartitionFailed {

@@ -1,6 +1,5 @@
 //! What the controllers list, not older than asked for: one listing at a time per controller, shared by all callers.
 
-mod alias;
 mod asking;
 
 use std::collections::BTreeMap;
@@ -11,20 +10,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    Capacity, ControllerName, ControllerView, Entry, Inventory, IpuAddress, Listing, Location, Partition,
+    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Location, Partition,
     PartitionId, Reason, Service, Space, Topology, Unbounded, World,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
-use alias::Aliases;
 use asking::{Look, Question, Slot};
 
 pub(crate) struct Views<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
-    aliases: Aliases,
 }
 
 /// How long somebody waits for the list of a controller.
@@ -41,7 +38,6 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         Self {
             pool,
             slots: Mutex::new(BTreeMap::new()),
-            aliases: Aliases::new(),
         }
     }
 
@@ -50,15 +46,10 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     }
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
-    /// as silent. `known` returns the entry of an id, as last read.
-    pub(crate) async fn world(
-        &self,
-        options: &LedgerOptions,
-        not_before: Instant,
-        known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
-    ) -> World {
+    /// as silent.
+    pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
         let mut world = self.see(options, not_before, Waits::Shortly).await;
-        self.aliases.note(&self.pool, &mut world, known);
+        world.aliases = self.pool.aliases();
         world
     }
 

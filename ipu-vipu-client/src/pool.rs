@@ -1,6 +1,7 @@
 //! The controllers of an installation: an ordered list that may change while partitions are held, and how each one is.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
 use ipu_core::ControllerName;
@@ -255,6 +256,14 @@ impl<C: ?Sized> ControllerPool<C> {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.same_as = other;
         }
+    }
+
+    /// The pairs of names that were recorded as those of one controller.
+    #[must_use]
+    pub fn aliases(&self) -> BTreeSet<(ControllerName, ControllerName)> {
+        let members = self.read();
+        let pair = |member: &Member<C>| Some((member.name.clone(), member.same_as.clone()?));
+        members.iter().filter_map(pair).collect()
     }
 
     /// Drops the controller `name` if it is draining; to be called when the ledger has no entry of it any more.

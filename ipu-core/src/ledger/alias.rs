@@ -2,9 +2,9 @@
 //! all names count there.
 //!
 //! The ids of agents do not identify a controller: each controller may call its own `a1`, `a2`, …. Evidence is an address
-//! that two names share, which the shell knows ([`World::aliases`]), or a partition of the ledger that two names list on the
-//! same IPUs. The latter is recorded in the entry, because a controller that restarts without its partitions takes the
-//! evidence away.
+//! that two names share, which the shell knows ([`World::aliases`]), or that both names list the same partitions on the same
+//! IPUs. The latter is recorded in the entries, because a controller that restarts without its partitions takes the evidence
+//! away. It counts as long as one of these partitions is held: without holders no IPU can be used twice.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{ControllerView, Listing, Service, World};
+use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState};
 use crate::reason::Reason;
 
@@ -76,29 +77,89 @@ impl LedgerState {
         Cow::Owned(world)
     }
 
-    /// Returns another name in `world` under which the controller of `entry` lists it and which the entry does not
-    /// record yet.
-    pub(crate) fn new_alias(entry: &Entry, world: &World) -> Option<ControllerName> {
-        let controller = entry.controller.as_ref()?;
-        let listing = world.listing(controller)?;
-        let lists_it = |view: &&ControllerView| {
-            view.name != *controller
-                && !entry.aliases.contains(&view.name)
-                && matches!(&view.listing, Ok(other) if both_list(entry, listing, other))
-        };
-        let found = world.controllers.iter().find(lists_it)?;
-        Some(found.name.clone())
+    /// Records in every partition that two names list which other name its controller has. No changes if all is recorded,
+    /// or if there is no evidence that two names belong to one controller.
+    #[must_use]
+    pub fn record_aliases(&self, world: &World) -> Vec<Change> {
+        let known = |id: &PartitionId| self.get_shared(id).cloned();
+        let mut changed: BTreeMap<PartitionId, Entry> = BTreeMap::new();
+        for (one, other) in world.new_aliases(known) {
+            for entry in self.entries().filter(|entry| entry.state.holds()) {
+                let alias = match &entry.controller {
+                    Some(controller) if *controller == one => &other,
+                    Some(controller) if *controller == other => &one,
+                    _ => continue,
+                };
+                let changed = changed.entry(entry.id.clone()).or_insert_with(|| entry.clone());
+                changed.aliases.insert(alias.clone());
+            }
+        }
+        changed
+            .into_values()
+            .map(|entry| Change::Put(Arc::new(entry)))
+            .collect()
     }
 }
 
-/// Whether two listings show the partition of `entry` on the same IPUs, so that they are of one controller. A call whose
-/// answer is unknown may have made the partition at two controllers: then it is no evidence.
-fn both_list(entry: &Entry, one: &Listing, other: &Listing) -> bool {
+impl World {
+    /// Returns the pairs of names that list the same partitions, unless each partition of the pair records it already.
+    /// `known` returns the entry of an id.
+    #[must_use]
+    pub fn new_aliases(
+        &self,
+        known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
+    ) -> Vec<(ControllerName, ControllerName)> {
+        let mut pairs = Vec::new();
+        for (index, one) in self.controllers.iter().enumerate() {
+            for other in &self.controllers[index + 1..] {
+                if list_the_same(one, other, &known) {
+                    pairs.push((one.name.clone(), other.name.clone()));
+                }
+            }
+        }
+        pairs
+    }
+}
+
+/// Whether two names list the same partitions on the same IPUs, at least one of them a holder at one of the names that does
+/// not record the other name. Partitions that are being created, reset or removed are no evidence, and neither is one whose
+/// call has no known answer: it may exist at two controllers.
+fn list_the_same(
+    one: &ControllerView,
+    other: &ControllerView,
+    known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
+) -> bool {
+    let (Ok(shown), Ok(shown_too)) = (&one.listing, &other.listing) else {
+        return false;
+    };
+    let asked = shown.asked().min(shown_too.asked());
+    let mut found = false;
+    for id in shown.partitions().keys().chain(shown_too.partitions().keys()) {
+        let entry = known(id);
+        if !shown.lists_as(id, shown_too) {
+            match entry {
+                Some(entry) if !is_stable(&entry) || Some(entry.since) >= asked => continue,
+                _ => return false,
+            }
+        }
+        found |= entry.is_some_and(|entry| {
+            let names = [&one.name, &other.name];
+            let recorded = |name: &&ControllerName| {
+                entry.controller.as_ref() == Some(*name) || entry.aliases.contains(*name)
+            };
+            let at_one = names.iter().any(|name| entry.controller.as_ref() == Some(*name));
+            at_one && is_stable(&entry) && !names.iter().all(recorded)
+        });
+    }
+    found
+}
+
+fn is_stable(entry: &Entry) -> bool {
     let is_there = matches!(
         entry.state,
         EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned
     );
-    is_there && entry.unsettled.is_none() && one.lists_as(&entry.id, other)
+    is_there && entry.unsettled.is_none()
 }
 
 impl Listing {
@@ -108,23 +169,6 @@ impl Listing {
             return false;
         };
         (&one.spec, &one.ipus) == (&other.spec, &other.ipus)
-    }
-
-    /// Whether both listings are of one controller: they show one partition on the same IPUs, which the ledger has in
-    /// use, or which has an id derived from a job. `known` returns the entry of an id.
-    #[must_use]
-    pub fn is_of_the_controller_of(
-        &self,
-        other: &Self,
-        known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
-    ) -> bool {
-        self.partitions().keys().any(|id| {
-            self.lists_as(id, other)
-                && match known(id) {
-                    Some(entry) => both_list(&entry, self, other),
-                    None => id.is_derived(),
-                }
-        })
     }
 }
 

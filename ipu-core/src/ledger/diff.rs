@@ -12,7 +12,6 @@
 //! | active | lists it not | live, unknown | lost |
 //! | active | lists it on other IPUs | live, unknown | relocated |
 //! | active, failed, orphaned without IPUs | lists its IPUs | any | note |
-//! | active, failed, orphaned | a second one lists it on the same IPUs | any | alias: both names are of one controller |
 //! | nothing, waiting | lists it, of our form | claims it | adopt |
 //! | nothing, waiting | another one than the claim names lists it | claims it | quarantine: it is not what he uses |
 //! | nothing, waiting | two list it | claims it, and not where | quarantine: nobody knows which of them he uses |
@@ -136,13 +135,6 @@ pub enum Action {
         /// At which controller.
         controller: ControllerName,
     },
-    /// Record another name under which the same controller lists the partition.
-    Alias {
-        /// The partition.
-        id: PartitionId,
-        /// The other name.
-        alias: ControllerName,
-    },
 }
 
 impl Action {
@@ -161,7 +153,6 @@ impl Action {
             Self::Lost { .. } => "lost",
             Self::Note { .. } => "note",
             Self::Relocated { .. } => "relocated",
-            Self::Alias { .. } => "alias",
         }
     }
 
@@ -179,8 +170,7 @@ impl Action {
             | Self::Forget { id }
             | Self::Lost { id, .. }
             | Self::Note { id, .. }
-            | Self::Relocated { id, .. }
-            | Self::Alias { id, .. } => id,
+            | Self::Relocated { id, .. } => id,
         }
     }
 
@@ -195,8 +185,7 @@ impl Action {
             | Self::Release { .. }
             | Self::Drop { .. }
             | Self::Note { .. }
-            | Self::Relocated { .. }
-            | Self::Alias { .. } => false,
+            | Self::Relocated { .. } => false,
         }
     }
 }
@@ -258,8 +247,7 @@ impl LedgerState {
             actions.extend(
                 by_newer_claim(entry, world, owners)
                     .or_else(|| by_life(entry, life, orphan_grace, now))
-                    .or_else(|| self.by_listing(entry, world, owners))
-                    .or_else(|| alias(entry, world)),
+                    .or_else(|| self.by_listing(entry, world, owners)),
             );
         }
         for view in &world.controllers {
@@ -387,14 +375,6 @@ impl LedgerState {
                     }
                     (Some(_), _) => Vec::new(),
                 }
-            }
-            (
-                Action::Alias { alias, .. },
-                EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned,
-            ) => {
-                let mut known = entry.clone();
-                known.aliases.insert(alias.clone());
-                put(known)
             }
             (Action::Relocated { controller, .. }, EntryState::Active) => {
                 let moved = alloc::format!("controller {controller} has made it again on other IPUs");
@@ -580,12 +560,6 @@ fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Ac
         cluster: location.cluster.clone(),
         places: location.ipus.clone(),
     }
-}
-
-fn alias(entry: &Entry, world: &World) -> Option<Action> {
-    let alias = LedgerState::new_alias(entry, world)?;
-    let id = entry.id.clone();
-    Some(Action::Alias { id, alias })
 }
 
 /// Whether a partition is where it is recorded; so is one of which its controller lists no IPUs.

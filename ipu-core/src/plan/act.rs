@@ -40,9 +40,13 @@ impl<'a> Pass<'a> {
                 Course::Advance => continue,
             };
         }
+        // An instance that has ended asks no more, also if the ledger does not know the owner of its partition.
+        let has_ended = |instance: &&Instance<'_>| {
+            instance.memory.outcome.is_some() && instance.recorded == Recorded::Before
+        };
         let requested = instances
             .iter()
-            .filter(|instance| request::is_requested(instance.partition));
+            .filter(|instance| !has_ended(instance) && request::is_requested(instance.partition));
         self.requested = requested.map(|_| 1).sum();
         for instance in &mut instances {
             if self.course(instance) == Course::Advance {

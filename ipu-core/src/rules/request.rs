@@ -9,6 +9,8 @@
 //! | absent | the limit or more | wait, reason `NotRequested`, until one of them has its partition |
 //! | any other | any number | request it, if the reset rule asks for it: the ledger knows of it |
 //!
+//! An instance that has ended does not count: the ledger may report its partition as queued because it does not know the owner.
+//!
 //! Instances request in the order of their numbers. All instances of a job ask for the same, so that one that waits here could not have
 //! been served before those in the queue.
 

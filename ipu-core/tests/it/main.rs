@@ -12,4 +12,5 @@ mod life;
 mod observe;
 mod placement;
 mod purity;
+mod requests;
 mod topology;

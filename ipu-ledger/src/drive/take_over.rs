@@ -56,9 +56,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                         Err(error) => return Ok(TakenOver::NotNow(unanswered(at, &error))),
                     };
                     let (id, answered, window) =
-                        (entry.id.clone(), self.book.answered(&entry.id), self.window());
+                        (entry.id.clone(), self.book.answered(&entry.id), self.windows());
                     let found = self.apply_to(&entry, move |state| {
-                        state.take_up_found(&id, answered, location.clone(), window)
+                        state.take_up_found(&id, answered, location.clone(), window())
                     });
                     return Ok(TakenOver::Call(found.await?));
                 }
@@ -109,9 +109,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 detail: reason.message.clone(),
             })));
         }
-        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.window());
+        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.windows());
         let repeated = self.apply_to(entry, move |state| {
-            state.repeat_create(&id, answered, &world, window)
+            state.repeat_create(&id, answered, &world, window())
         });
         match repeated.await {
             Ok(RepeatedCreate::Call(entry)) => Ok(TakenOver::Call(*entry)),

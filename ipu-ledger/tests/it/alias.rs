@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use ipu_core::{Action, PartitionId, Topology};
+use ipu_core::{PartitionId, Topology};
 use ipu_ledger::{Answer, Exclusion, ExclusionTarget, Ledger, MemoryStore, PartitionSpec, Request};
-use ipu_testkit::FakeController;
+use ipu_testkit::{BlockChoice, FakeController};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use crate::setup::{TestLedger, advance, all_live, name, options, owner, request, state_of};
@@ -215,12 +215,10 @@ async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledge
     let ledger = listed_twice(&controller, store.clone());
     let half = at(named("half", 8), "second");
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
-    let report = ledger.repair(&all_live).await.unwrap();
-    assert!(
-        matches!(&report.done[..], [Action::Alias { alias, .. }] if *alias == name("first")),
-        "{report:?}"
-    );
-    assert_eq!(ledger.repair(&all_live).await.unwrap().done, []);
+    advance(1).await;
+    ledger.stats().await.unwrap();
+    let entries = ledger.list().await.unwrap();
+    assert_eq!(entries[0].aliases.iter().collect::<Vec<_>>(), [&name("first")]);
     drop(ledger);
     controller.lose_everything();
     advance(1).await;
@@ -229,27 +227,47 @@ async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledge
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pair_of_names_is_forgotten_once_one_of_them_is_off_the_list() {
-    let controller = FakeController::new(&Topology::pod16(), 1);
-    let endpoints: Vec<ControllerEndpoint> = ["first:8090", "second:8090"]
-        .map(|text| text.parse().unwrap())
-        .into();
-    let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
-    let pool = ControllerPool::connect(&endpoints, connect).unwrap();
-    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options(&Topology::pod16()));
+async fn a_pair_of_names_is_forgotten_once_the_controller_has_no_holders() {
+    let ledger = twice();
     let half = named("half", 8);
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     advance(1).await;
     assert_eq!(ledger.aliases().await.unwrap().len(), 1);
     ledger.release(&half.id, &half.owner, None).await.unwrap();
     advance(1).await;
-    assert_eq!(ledger.aliases().await.unwrap().len(), 1);
-    ledger.pool().replace(&endpoints[1..], connect).unwrap();
-    ledger.pool().forget(endpoints[0].name());
-    ledger.aliases().await.unwrap();
-    // The name is in use again, for another controller.
-    ledger.pool().replace(&endpoints, connect).unwrap();
     assert_eq!(ledger.aliases().await.unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_controllers_with_a_partition_of_one_id_are_two() {
+    let topology = Topology::pod16();
+    let (one, other) = (
+        FakeController::new(&topology, 1),
+        FakeController::new(&topology, 2),
+    );
+    for controller in [&one, &other] {
+        controller.choose(BlockChoice::Lowest);
+    }
+    let pool = ControllerPool::new([
+        (name("first"), Arc::new(one.clone())),
+        (name("second"), Arc::new(other.clone())),
+    ]);
+    let mut options = options(&topology);
+    for controller in ["first", "second"] {
+        options.topologies.insert(name(controller), topology.clone());
+    }
+    let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
+    let half = named("half", 8);
+    ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
+    other.make_foreign("half", 8);
+    assert_eq!(one.ipus(&half.id), other.ipus(&half.id));
+    other.make_foreign("slurm_1", 2);
+    advance(1).await;
+    assert_eq!(ledger.aliases().await.unwrap().len(), 0);
+    ledger
+        .ensure_active(named("small", 2), &mut |_| {})
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

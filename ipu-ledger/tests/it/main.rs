@@ -22,3 +22,4 @@ mod silent;
 mod stores;
 mod suspended;
 mod upgrading;
+mod waiting;

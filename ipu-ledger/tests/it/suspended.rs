@@ -1,16 +1,17 @@
 //! A process that is suspended between a commit and the call that the commit announces.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{Change, Topology};
 use ipu_ledger::{
-    Answer, EntryState, Ledger, LedgerStore, MemoryStore, Released, Revision, Snapshot, StoreError, Timestamp,
+    Answer, EntryState, Ledger, LedgerStore, MemoryStore, Released, Revision, Snapshot, StoreError,
+    Timestamp, Turn,
 };
-use ipu_testkit::FakeController;
+use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use crate::setup::{Bench, advance, id, name, owner, request, state_of, unknown};
@@ -131,4 +132,73 @@ async fn a_request_that_another_process_went_on_with_stays_although_its_controll
     assert!(matches!(answer.unwrap(), Answer::Pending(_)));
     assert_eq!(bench.controller.ids(), [id("a")]);
     assert_eq!(state_of(&bench.ledger(), "a").await, "intent");
+}
+
+/// A store whose process is suspended for [`PAUSE`] seconds before its second write, and that notes the fences that it
+/// commits.
+#[derive(Clone)]
+struct Tardy {
+    store: MemoryStore,
+    turns: Arc<AtomicUsize>,
+    fences: Arc<Mutex<Vec<Timestamp>>>,
+}
+
+#[async_trait]
+impl LedgerStore for Tardy {
+    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
+        self.store.load(newer_than).await
+    }
+
+    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        let revision = self.store.commit(basis, changes).await?;
+        for change in changes {
+            if let Change::Put(entry) = change {
+                self.fences.lock().unwrap().push(fence_of(&entry.state));
+            }
+        }
+        Ok(revision)
+    }
+
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        if self.turns.fetch_add(1, Ordering::Relaxed) == 1 {
+            advance(PAUSE).await;
+        }
+        Ok(Turn::default())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fence_is_moved_back_by_a_process_that_was_suspended_before_it_wrote() {
+    let bench = Bench::new(&Topology::pod16(), 1);
+    let first = bench.ledger();
+    bench.controller.inject(CallKind::Create, Fault::Broken);
+    first.ensure(request("a", 4)).await.unwrap();
+    let seen = first.get(&id("a")).await.unwrap().unwrap();
+    let fence = fence_of(&seen.state);
+    bench.controller.operation(Duration::from_secs(90));
+
+    let store = Tardy {
+        store: bench.store.clone(),
+        turns: Arc::default(),
+        fences: Arc::default(),
+    };
+    let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
+    let suspended = Ledger::new(pool, store.clone(), bench.options.clone());
+    let other = async {
+        advance(PAUSE - 2).await;
+        bench.ledger().go_on(&seen).await.unwrap();
+        fence_of(&bench.ledger().get(&id("a")).await.unwrap().unwrap().state)
+    };
+    let (done, moved_on) = tokio::join!(suspended.go_on(&seen), other);
+    done.unwrap();
+    assert!(moved_on > fence, "the other process moved the fence on");
+    assert!(
+        store.turns.load(Ordering::Relaxed) >= 2,
+        "the process was suspended"
+    );
+    let fences = store.fences.lock().unwrap().clone();
+    assert!(
+        fences.iter().all(|fence| *fence >= moved_on),
+        "{moved_on:?} {fences:?}"
+    );
 }

@@ -315,6 +315,7 @@ pub(crate) enum Partition {
     /// Make a partition and wait until it is active
     Create {
         /// Its id
+        #[arg(value_parser = |text: &str| PartitionId::requested(text))]
         id: PartitionId,
         /// How many IPUs: a power of two
         #[arg(long, value_name = "IPUS")]

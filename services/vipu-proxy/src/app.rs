@@ -20,6 +20,7 @@ use crate::connector::Connector;
 use crate::consumption::Consumption;
 use crate::events::Feed;
 use crate::health::Health;
+use crate::kept;
 use crate::metrics::Metrics;
 use crate::params::Params;
 use crate::partition;
@@ -155,7 +156,7 @@ impl App {
         }
         let (_guard, mut caller) = Caller::new();
         // A task of its own: a client that goes away must not leave the work half done.
-        let mut work = tokio::spawn(async move {
+        let mut work = kept::spawn(async move {
             let _driven = app.drive(&request.id);
             let until = Instant::now() + wait;
             // The first step is never given up: it records the request, however long a controller is silent.
@@ -256,7 +257,7 @@ impl App {
     /// Compares ledger, controllers and owners now.
     pub(crate) async fn repair(self: &Arc<Self>) -> Result<RepairDocument, Problem> {
         let app = Arc::clone(self);
-        let work = tokio::spawn(async move { app.ledger.repair(&*app.alive).await });
+        let work = kept::spawn(async move { app.ledger.repair(&*app.alive).await });
         let report = work.await.map_err(|_| broken())??;
         self.metrics.repaired(&report);
         self.work.notify_one();
@@ -334,7 +335,7 @@ impl App {
     ) -> Result<PartitionDocument, Problem> {
         let (app, reset) = (Arc::clone(self), id.clone());
         let (_guard, caller) = Caller::new();
-        let work = tokio::spawn(async move {
+        let work = kept::spawn(async move {
             let _driven = app.drive(&reset);
             let expiry = expiry(not_after, &caller);
             app.ledger.reset_until(&reset, &owner, attempt, &expiry).await
@@ -353,7 +354,7 @@ impl App {
         let (attempt, not_after, wait) = (params.attempt, params.not_after, params.wait);
         let (app, released) = (Arc::clone(self), id.clone());
         let (_guard, caller) = Caller::new();
-        let mut work = tokio::spawn(async move {
+        let mut work = kept::spawn(async move {
             let _driven = app.drive(&released);
             let expiry = expiry(not_after, &caller);
             let until = Instant::now() + wait;
@@ -390,7 +391,7 @@ impl App {
         id: PartitionId,
     ) -> Result<DeletedDocument, Problem> {
         let (app, released) = (Arc::clone(self), id.clone());
-        let work = tokio::spawn(async move {
+        let work = kept::spawn(async move {
             let _driven = app.drive(&released);
             app.ledger.release_quarantined(&released).await
         });

@@ -15,6 +15,7 @@ use warp::filters::BoxedFilter;
 
 use crate::app::App;
 use crate::auth::{Authenticator, Credentials, Identity};
+use crate::kept;
 use crate::params;
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
@@ -56,6 +57,8 @@ pub(crate) struct Guard {
     pub(crate) places: usize,
     /// Most bytes of answers that wait for their clients to read them.
     pub(crate) unsent: usize,
+    /// Whether the connection tells who the client is, so that reads without a token are identified, too.
+    pub(crate) local: bool,
     /// Whether clients can be identified, and anonymous ones have a share of all limits.
     pub(crate) split: bool,
     /// Whether only this host reaches the proxy: it listens on a loopback address.
@@ -71,6 +74,8 @@ pub struct Front {
     guard: Guard,
     places: Arc<Shares>,
     streams: Arc<Shares>,
+    /// Requests of tenants that wait for their partitions.
+    waits: Arc<Shares>,
     /// Bytes of answers that are not sent.
     unsent: Arc<Shares>,
     app: Arc<App>,
@@ -89,6 +94,7 @@ impl Front {
             patience,
             places: Shares::new(guard.places, guard.split),
             streams: Shares::new(STREAMS, guard.split),
+            waits: Shares::new(guard.places.div_ceil(2), guard.split),
             unsent: Shares::new(guard.unsent, guard.split),
             guard,
             app: Arc::clone(app),
@@ -141,8 +147,9 @@ impl Front {
         // What tells whether the proxy works is answered also when it has too much to do.
         let place = match operation.access {
             Access::Open => None,
-            Access::Read | Access::Write => Some(self.take_place(operation, client)?),
+            Access::Read | Access::Write => Some(self.take_place(operation, &client)?),
         };
+        let wait = self.take_wait(operation, request.uri(), &client)?;
         let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
         if operation.access == Access::Write {
             self.app.health.check_may_change().await?;
@@ -155,7 +162,9 @@ impl Front {
             // suspended finds requests in its sockets whose clients have given up.
             tokio::time::sleep(NOTICE_CLOSED).await;
         }
-        let answer = self.dispatch(request).await;
+        // The task of a write outlives a client that goes away, and keeps its places.
+        let place = Arc::new((place, wait));
+        let answer = kept::scope(Arc::clone(&place) as _, self.dispatch(request)).await;
         if operation.access == Access::Write {
             let (who, status) = (identity.name(), answer.status().as_u16());
             tracing::info!(
@@ -166,10 +175,10 @@ impl Front {
                 "asked to change something"
             );
         }
-        match (operation.access, place) {
-            (Access::Read, Some(place)) => self.bounded(client, place, answer),
+        match operation.access {
+            Access::Read => self.bounded(&client, place, answer),
             // A write is done, so that its answer, which is small, is never refused.
-            (_, place) => Ok(held(answer, place)),
+            Access::Open | Access::Write => Ok(held(answer, place)),
         }
     }
 
@@ -181,7 +190,7 @@ impl Front {
             Access::Read => self.guard.reading == Reading::Open,
             Access::Write => false,
         };
-        if free && !credentials.are_shown() {
+        if free && !credentials.are_shown() && !self.guard.local {
             return Ok(None);
         }
         match self.guard.authenticator.authenticate(credentials).await {
@@ -192,29 +201,53 @@ impl Front {
     }
 
     /// Takes a place for a request, or for an event stream.
-    fn take_place(&self, operation: &Operation, client: Client) -> Result<Place, Problem> {
+    fn take_place(&self, operation: &Operation, client: &Client) -> Result<Place, Problem> {
         if operation.endless {
             let detail = "too many event streams are open";
-            self.streams.take(client, 1).ok_or_else(|| overloaded(detail))
+            self.streams
+                .take(client.clone(), 1)
+                .ok_or_else(|| overloaded(detail))
         } else {
             let detail = "too many requests are being worked on";
-            self.places.take(client, 1).ok_or_else(|| overloaded(detail))
+            self.places
+                .take(client.clone(), 1)
+                .ok_or_else(|| overloaded(detail))
         }
+    }
+
+    /// Takes a place for a request of a tenant that waits for its partition, so that waits leave the tenant places for
+    /// other requests.
+    fn take_wait(
+        &self,
+        operation: &Operation,
+        uri: &http::Uri,
+        client: &Client,
+    ) -> Result<Option<Place>, Problem> {
+        let Client::Tenant(namespaces) = client else {
+            return Ok(None);
+        };
+        if operation.method != "PUT" || !params::waits(uri) {
+            return Ok(None);
+        }
+        let place = self.waits.take(client.clone(), 1);
+        place
+            .map(Some)
+            .ok_or_else(|| too_many_waits(namespaces, &self.waits))
     }
 
     /// Returns the answer to a read, which keeps its place and counts its bytes until it is sent.
     fn bounded(
         &self,
-        client: Client,
-        place: Place,
+        client: &Client,
+        place: impl Send + Sync + 'static,
         answer: warp::reply::Response,
     ) -> Result<Response<FrontBody>, Problem> {
         if answer.extensions().get::<Endless>().is_some() {
-            let unsent = Arc::clone(&self.unsent);
+            let (unsent, client) = (Arc::clone(&self.unsent), client.clone());
             return Ok(answer.map(|body| {
                 let counted = Held::each_frame(body, move |size| {
                     unsent
-                        .take(client, size)
+                        .take(client.clone(), size)
                         .ok_or_else(|| BoxError::from(TOO_MUCH_UNSENT))
                 });
                 Held::new(counted, place).boxed_unsync()
@@ -222,7 +255,7 @@ impl Front {
         }
         let size = hyper::body::Body::size_hint(answer.body()).lower();
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let unsent = self.unsent.take(client, size);
+        let unsent = self.unsent.take(client.clone(), size);
         let unsent = unsent.ok_or_else(|| overloaded(TOO_MUCH_UNSENT))?;
         Ok(held(answer, (place, unsent)))
     }
@@ -291,6 +324,19 @@ const TOO_MUCH_UNSENT: &str = "too many answers wait for their clients to read t
 
 fn overloaded(detail: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(AGAIN_SOON)
+}
+
+fn too_many_waits(namespaces: &str, waits: &Shares) -> Problem {
+    let (tenant, tenants) = waits.of_tenants();
+    let detail = format!(
+        "too many requests with wait are held for namespace {namespaces}: at most {tenant} for one set of namespaces and \
+         {tenants} for all tenants"
+    );
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyWaits", detail)
+        .with_retry_after(AGAIN_SOON)
+        .with_fix(
+            "ask without wait and read GET /v1/partitions/{id} or the event stream; an administrator can raise max-requests",
+        )
 }
 
 /// An answer that holds nothing.

@@ -21,6 +21,7 @@ mod events;
 mod exclusions;
 mod front;
 mod health;
+mod kept;
 #[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
 mod kubernetes;
 mod limits;

@@ -150,6 +150,12 @@ pub(crate) fn expires(uri: &Uri) -> bool {
     query.any(|pair| pair.starts_with("notAfter="))
 }
 
+/// Whether the query of a request has a `wait`.
+pub(crate) fn waits(uri: &Uri) -> bool {
+    let mut query = uri.query().unwrap_or_default().split('&');
+    query.any(|pair| decoded(pair.split('=').next().unwrap_or_default()) == "wait")
+}
+
 /// A part of a path as it was meant.
 pub(crate) fn decoded(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
@@ -158,6 +164,13 @@ pub(crate) fn decoded(segment: &str) -> String {
 /// The partition that a path names.
 pub(crate) fn id_of(segment: &str) -> Result<PartitionId, Problem> {
     named("id", decoded(segment))
+}
+
+/// The partition that a path names for a new request.
+pub(crate) fn requested_id_of(segment: &str) -> Result<PartitionId, Problem> {
+    let text = decoded(segment);
+    PartitionId::requested(&*text)
+        .map_err(|error| Problem::invalid("id", text, error.rule, "give another one"))
 }
 
 /// A JSON body. What is no JSON is told from JSON of another shape.

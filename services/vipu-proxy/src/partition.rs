@@ -79,7 +79,7 @@ pub(crate) fn request_of(
     request.instance = body.instance;
     request.attempt = body.attempt;
     request.priority = body.priority;
-    request.max_runtime = body.max_runtime_seconds.map(Duration::from_secs);
+    request.max_runtime = body.max_runtime_seconds.map(max_runtime_of).transpose()?;
     request.account = body
         .account
         .map(|text| named("account", text).map(|account: AccountName| account.into()))
@@ -105,6 +105,22 @@ pub(crate) fn size_of(field: &str, size: u32) -> Result<IpuCount, Problem> {
         };
         Problem::invalid(field, size, error.to_string(), fix)
     })
+}
+
+/// The longest runtime in seconds: the ledger records milliseconds in 64 bits.
+const MAX_RUNTIME_SECONDS: u64 = u64::MAX / 1000;
+
+fn max_runtime_of(seconds: u64) -> Result<Duration, Problem> {
+    if seconds > MAX_RUNTIME_SECONDS {
+        let rule = format!("must be at most {MAX_RUNTIME_SECONDS}");
+        return Err(Problem::invalid(
+            "maxRuntimeSeconds",
+            seconds,
+            rule,
+            "give a shorter runtime, or leave it out",
+        ));
+    }
+    Ok(Duration::from_secs(seconds))
 }
 
 /// The length of a lease, or the rule that it breaks.

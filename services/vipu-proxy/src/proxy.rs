@@ -326,6 +326,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
             reading: Reading::Open,
             places: 1024,
             unsent: UNSENT,
+            local: false,
             split,
             loopback: false,
             plain: false,
@@ -346,10 +347,12 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
     if let Some(cluster) = cluster.filter(|_| config.asks) {
         who.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
     }
-    let split = !who.is_empty();
-    if config.local_users && !split {
+    let local = config.local_users && who.is_empty();
+    if local {
         who.push(Arc::new(LocalUsers::of_this_process()));
-    } else if !split {
+    }
+    let split = !who.is_empty();
+    if !split {
         who.push(Arc::new(Everybody));
     }
     Ok(Guard {
@@ -357,6 +360,7 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
         reading: config.reading,
         places: config.max_requests,
         unsent: UNSENT,
+        local,
         split,
         loopback: config.listen.ip().is_loopback(),
         plain: false,
@@ -371,6 +375,7 @@ fn plain_guard(config: &Config, address: SocketAddr) -> Guard {
         reading: Reading::Open,
         places,
         unsent: UNSENT / 2,
+        local: false,
         split: false,
         loopback: address.ip().is_loopback(),
         plain: true,

@@ -18,7 +18,7 @@ use warp::{Filter, Rejection, Reply as _};
 
 use crate::app::App;
 use crate::auth::Identity;
-use crate::params::{Params, Query, id_of, json_of};
+use crate::params::{Params, Query, id_of, json_of, requested_id_of};
 use crate::partition::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::{controllers, events, exclusions, metrics, plan, stats};
@@ -310,7 +310,12 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
     } else {
         LinePolicy::Wait
     };
-    let mut request = request_of(json_of(&asked.body)?, id_of(id)?, line, crate::app::now())?;
+    let mut request = request_of(
+        json_of(&asked.body)?,
+        requested_id_of(id)?,
+        line,
+        crate::app::now(),
+    )?;
     request.not_after = params.not_after;
     asked.who.may_act_for(&request.owner)?;
     let namespaces = asked.who.namespaces().into_iter().flatten();

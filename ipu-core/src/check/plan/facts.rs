@@ -45,7 +45,7 @@ impl<'a> Facts<'a> {
         self.of(instance).map(|facts| &facts.partition)
     }
 
-    /// How many instances are in the queue, or have their partition made ready, and nothing else.
+    /// How many instances that have not ended are in the queue, or have their partition made ready, and nothing else.
     pub(super) fn requested(&self) -> u32 {
         let indexes: BTreeSet<u32> = self.seen.instances.iter().map(|facts| facts.index).collect();
         let is_requested = |partition: &&PartitionFacts| {
@@ -59,7 +59,9 @@ impl<'a> Facts<'a> {
                 self.partitions(*instance)
                     .filter(|partition| **partition != PartitionFacts::Absent)
             };
-            known().next().is_some() && known().all(|partition| is_requested(&partition))
+            self.outcome(*instance).is_none()
+                && known().next().is_some()
+                && known().all(|partition| is_requested(&partition))
         });
         requested.map(|_| 1).sum()
     }

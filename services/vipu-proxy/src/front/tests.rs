@@ -47,6 +47,7 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
         reading: Reading::Open,
         places: 8,
         unsent: 1024,
+        local: false,
         split: false,
         loopback: false,
         plain: false,

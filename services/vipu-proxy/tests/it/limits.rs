@@ -210,3 +210,26 @@ async fn limits_come_from_flag_and_file_and_follow_the_file() {
     assert_eq!(put("one").await["state"], "waiting");
     assert_eq!(put("two").await["code"], "NamespaceQueueFull");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_id_of_dots_alone_and_a_runtime_beyond_the_record_are_refused() {
+    let bench = Bench::with(None, |_| {});
+    for id in [".", "..", "%2e%2e"] {
+        let (status, problem) = bench.ask(id, &body("a", "a", 4)).await;
+        assert_eq!((status, &problem["field"]), (422, &json!("id")), "{problem}");
+        assert!(
+            problem["detail"].as_str().unwrap().contains("not '.' or '..'"),
+            "{problem}"
+        );
+    }
+    let mut longest = body("a", "a", 4);
+    longest["maxRuntimeSeconds"] = json!(u64::MAX / 1000 + 1);
+    let (status, problem) = bench.ask("a", &longest).await;
+    assert_eq!(
+        (status, &problem["field"]),
+        (422, &json!("maxRuntimeSeconds")),
+        "{problem}"
+    );
+    longest["maxRuntimeSeconds"] = json!(u64::MAX / 1000);
+    assert_eq!(bench.ask("a", &longest).await.0, 202);
+}

@@ -63,3 +63,37 @@ async fn another_user_of_the_host_reads_and_changes_nothing() {
     let own = put.json(&wanted("mnist", 4)).send().await.unwrap();
     assert_eq!(own.status(), 200);
 }
+
+#[tokio::test]
+async fn event_streams_of_another_user_of_the_host_leave_some_to_the_user_of_the_proxy() {
+    if !can_change_user("event_streams_of_another_user_of_the_host_leave_some_to_the_user_of_the_proxy") {
+        return;
+    }
+    let arguments = [
+        "--sim",
+        "pod16",
+        "--listen",
+        "127.0.0.1:0",
+        "--sim-listen",
+        "127.0.0.1:0",
+    ];
+    let running = start(&arguments).await;
+    let url = format!("{}/v1/events", running.url);
+    // More than there are for all clients.
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-N", "-Z", "--parallel-immediate", "--parallel-max", "200"]);
+    curl.args(["-o", "/dev/null", "-w", "%{http_code}\n"]);
+    curl.arg(format!("{url}?[1-140]").replace("?[", "#["));
+    let mut other = curl.uid(OTHER_USER).gid(OTHER_USER).spawn().unwrap();
+    let stream = || async { http().get(&url).send().await.unwrap() };
+    let as_other = || {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-m", "1", "-o", "/dev/null", "-w", "%{http_code}", &url]);
+        let done = curl.uid(OTHER_USER).gid(OTHER_USER).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    while as_other() != "503" {}
+    assert_eq!(stream().await.status(), 200);
+    other.kill().unwrap();
+    other.wait().unwrap();
+}

@@ -10,18 +10,20 @@ use vipu_proxy::{Proxy, Settings};
 
 use crate::binary::http;
 use crate::server::{Wire, proxy};
+use crate::support::wanted;
 
 /// The longest that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ADMINISTRATOR: &str = "0123456789abcdef";
 const TENANT: &str = "fedcba9876543210";
+const OTHER_TENANT: &str = "fedcba9876543211";
 
-/// A proxy that identifies an administrator and a tenant.
+/// A proxy that identifies an administrator and two tenants.
 async fn guarded(change: impl FnOnce(&mut Settings)) -> (Proxy, TempDir) {
     let scratch = tempfile::tempdir().unwrap();
     let tokens = scratch.path().join("tokens");
-    let lines = format!("{ADMINISTRATOR} operator\n{TENANT} tenant team-a\n");
+    let lines = format!("{ADMINISTRATOR} operator\n{TENANT} tenant team-a\n{OTHER_TENANT} other team-b\n");
     std::fs::write(&tokens, lines).unwrap();
     let running = proxy(|settings| {
         settings.token_file = Some(tokens);
@@ -69,14 +71,57 @@ async fn event_streams_of_others_never_crowd_out_the_operators() {
     let (running, _scratch) = guarded(|_| {}).await;
     let anonymous = streams(&running, "", 130).await;
     let tenant = streams(&running, TENANT, 130).await;
+    let other = streams(&running, OTHER_TENANT, 130).await;
     let operator = streams(&running, ADMINISTRATOR, 32).await;
     // All are from one address.
-    assert_eq!([&anonymous, &tenant, &operator].map(Vec::len), [32, 64, 32]);
+    assert_eq!(
+        [&anonymous, &tenant, &other, &operator].map(Vec::len),
+        [32, 32, 32, 32]
+    );
     // They hold no place of a request, and what is closed is free again.
     let mut wire = Wire::open(&running).await;
     assert_eq!(status(&mut wire, "/stats", "").await, 200);
     drop(anonymous);
     while streams(&running, "", 1).await.is_empty() {}
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_of_one_tenant_that_wait_leave_places_to_its_others_and_to_other_tenants() {
+    let (running, _scratch) = guarded(|settings| settings.max_requests = Some(16)).await;
+    let url = |id: &str| format!("http://{}/v1/partitions/{id}", running.addr());
+    let put = |id: &str, query: &str, namespace: &str, token: &str| {
+        let mut body = wanted(id, 16);
+        body["owner"]["namespace"] = namespace.into();
+        let put = http().put(format!("{}{query}", url(id))).bearer_auth(token);
+        put.json(&body).send()
+    };
+    let first = put("first", "?wait=30s", "team-b", OTHER_TENANT).await.unwrap();
+    assert_eq!(first.status(), 200);
+    // An eighth of the requests.
+    let (one, two) = (
+        tokio::spawn(put("one", "?wait=60s", "team-a", TENANT)),
+        tokio::spawn(put("two", "?%77ait=60s", "team-a", TENANT)),
+    );
+    for id in ["one", "two"] {
+        let get = || http().get(url(id)).bearer_auth(ADMINISTRATOR).send();
+        while within(get()).await.unwrap().status() != 200 {}
+    }
+    let refused = put("three", "?wait=60s", "team-a", TENANT).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let problem: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(problem["code"], "TooManyWaits");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("namespace team-a: at most 2 "), "{detail}");
+    assert!(
+        problem["fix"].as_str().unwrap().contains("without wait"),
+        "{problem}"
+    );
+    let asked = put("three", "", "team-a", TENANT).await.unwrap();
+    assert_eq!(asked.status(), 202);
+    let other = put("four", "?wait=1ms", "team-b", OTHER_TENANT).await.unwrap();
+    assert_eq!(other.status(), 202);
+    drop((one, two));
     running.shutdown().await;
 }
 
