@@ -85,13 +85,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow.
     pub(crate) async fn world(&self, not_before: Instant) -> World {
-        let world = self.views.world(&self.options, not_before).await;
-        if world.controllers.len() < 2 {
-            return world;
-        }
+        let mut world = self.views.world(&self.options, not_before).await;
+        self.record_aliases(&mut world).await;
+        world
+    }
+
+    /// Records the pairs of names in `world` that belong to one controller by their partitions.
+    pub(crate) async fn record_aliases(&self, world: &mut World) {
         let found = world.new_aliases(|id| self.commit.known(id));
         if found.is_empty() {
-            return world;
+            return;
         }
         for (name, alias) in &found {
             tracing::warn!(%name, %alias, "two names of one controller: only one of them takes new partitions");
@@ -101,9 +104,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         if let Err(error) = self.commit.transact(record).await {
             tracing::warn!(%error, "the names of a controller are not recorded");
         }
-        let mut world = world;
         world.aliases.extend(found);
-        world
     }
 
     /// The window of a call that is decided on now.

@@ -31,7 +31,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     alive: &dyn Liveness,
 ) -> Result<RepairReport, LedgerError> {
     let options = &driver.options;
-    let world = Arc::new(driver.views.world_now(options).await);
+    let mut world = driver.views.world_now(options).await;
     let entries: BTreeMap<PartitionId, Entry> = driver
         .commit
         .read(|state| {
@@ -39,6 +39,9 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
             entries.map(|entry| (entry.id.clone(), entry.clone())).collect()
         })
         .await?;
+    // After the read of the ledger, which tells this process of partitions that others hold.
+    driver.record_aliases(&mut world).await;
+    let world = Arc::new(world);
     let owners = Arc::new(owners(entries.values(), alive).await);
     let actions = driver
         .commit

@@ -216,7 +216,7 @@ async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledge
     let half = at(named("half", 8), "second");
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     advance(1).await;
-    ledger.stats().await.unwrap();
+    ledger.repair(&all_live).await.unwrap();
     let entries = ledger.list().await.unwrap();
     assert_eq!(entries[0].aliases.iter().collect::<Vec<_>>(), [&name("first")]);
     drop(ledger);
