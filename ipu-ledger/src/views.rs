@@ -48,9 +48,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
     /// as silent.
     pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
-        let mut world = self.see(options, not_before, Waits::Shortly).await;
-        world.aliases = self.pool.aliases();
-        world
+        self.see(options, not_before, Waits::Shortly).await
     }
 
     /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
@@ -76,7 +74,9 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
                 service,
             }
         });
-        World::of(join(views).await)
+        let mut world = World::of(join(views).await);
+        world.aliases = self.pool.aliases();
+        world
     }
 
     async fn listing(

@@ -28,6 +28,11 @@ impl World {
         self.primaries.get(name).unwrap_or(name)
     }
 
+    /// Whether both names are of one controller.
+    pub(crate) fn is_same(&self, one: &ControllerName, other: &ControllerName) -> bool {
+        self.primary(one) == self.primary(other)
+    }
+
     /// The secondary names, each with the primary name of its controller. Complete only in the answer of
     /// [`LedgerState::by_controller`].
     #[must_use]
@@ -50,6 +55,24 @@ impl LedgerState {
     /// reason `SameController`. Borrows `world` if no controller has two names.
     #[must_use]
     pub fn by_controller<'w>(&self, world: &'w World) -> Cow<'w, World> {
+        let mut world = self.with_primaries(world);
+        if !world.primaries.is_empty() {
+            let World {
+                controllers,
+                primaries,
+                ..
+            } = world.to_mut();
+            for view in controllers {
+                if let Some(primary) = primaries.get(&view.name) {
+                    view.listing = Err(reason(&view.name, primary));
+                }
+            }
+        }
+        world
+    }
+
+    /// Returns `world` with the primary name of each secondary one. Listings stay.
+    pub(crate) fn with_primaries<'w>(&self, world: &'w World) -> Cow<'w, World> {
         let groups = Groups::new(self, world);
         if groups.leaders.is_empty() {
             return Cow::Borrowed(world);
@@ -62,16 +85,11 @@ impl LedgerState {
             let leader = groups.leader(&view.name).clone();
             primaries.entry(leader).or_insert_with(|| view.name.clone());
         }
-        for name in groups.leaders.keys().chain(groups.leaders.values()) {
+        for name in groups.leaders.keys() {
             if let Some(primary) = primaries.get(groups.leader(name))
                 && primary != name
             {
                 world.primaries.insert(name.clone(), primary.clone());
-            }
-        }
-        for view in &mut world.controllers {
-            if let Some(primary) = world.primaries.get(&view.name) {
-                view.listing = Err(reason(&view.name, primary));
             }
         }
         Cow::Owned(world)

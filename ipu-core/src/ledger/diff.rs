@@ -27,7 +27,7 @@
 //! before it is handed on (a new partition always is fresh). *Caveats*: the listing may be older than the ledger, so the
 //! shell asks for the status of a partition before it believes `lost`, `quarantine` or `forget`.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -241,6 +241,7 @@ impl LedgerState {
         orphan_grace: Duration,
         now: Timestamp,
     ) -> Vec<Action> {
+        let world = &*self.with_primaries(world);
         let mut actions: Vec<Action> = Vec::new();
         for entry in self.entries() {
             let life = owners.lives.get(&entry.id).copied().unwrap_or_default();
@@ -283,7 +284,7 @@ impl LedgerState {
                 }
             }
             // Its owner may still use the recorded IPUs.
-            (EntryState::Quarantined, None) if is_claimed_at(&controller, &id, owners) => None,
+            (EntryState::Quarantined, None) if is_claimed_at(&controller, &id, world, owners) => None,
             (EntryState::Quarantined, None) => Some(Action::Forget { id }),
             (EntryState::Active, None) => Some(Action::Lost { id, controller }),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
@@ -311,6 +312,7 @@ impl LedgerState {
     #[must_use]
     pub fn act(&self, action: &Action, world: &World, owners: &Owners, window: CallWindow) -> Vec<Change> {
         let now = window.now;
+        let world = &*self.with_primaries(world);
         let Some(entry) = self.get(action.id()) else {
             return self.record_unknown(action, world, owners, now);
         };
@@ -495,15 +497,19 @@ fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) ->
 fn unknown(partition: &Partition, controller: &ControllerName, world: &World, owners: &Owners) -> Action {
     let (id, controller) = (partition.id.clone(), controller.clone());
     match claimed(&id, world, owners) {
-        Some(claimed) if *claimed.controller == controller => Action::Adopt { id, controller },
+        Some(claimed) if world.is_same(claimed.controller, &controller) => Action::Adopt {
+            id,
+            controller: claimed.controller.clone(),
+        },
         _ => Action::Quarantine { id, controller },
     }
 }
 
 /// Whether a live owner claims the partition and may use it at `controller`.
-fn is_claimed_at(controller: &ControllerName, id: &PartitionId, owners: &Owners) -> bool {
+fn is_claimed_at(controller: &ControllerName, id: &PartitionId, world: &World, owners: &Owners) -> bool {
     let claim = owners.claims.get(id);
-    claim.is_some_and(|claim| claim.controller.as_ref().is_none_or(|name| name == controller))
+    let is_there = |name: &ControllerName| world.is_same(name, controller);
+    claim.is_some_and(|claim| claim.controller.as_ref().is_none_or(is_there))
 }
 
 /// A listed partition that a live owner uses.
@@ -550,7 +556,9 @@ fn is_unique(id: &PartitionId, world: &World) -> bool {
             .as_ref()
             .is_ok_and(|listing| listing.partitions().contains_key(id))
     };
-    world.controllers.iter().filter(lists).count() < 2
+    let listing = world.controllers.iter().filter(lists);
+    let controllers: BTreeSet<_> = listing.map(|view| world.primary(&view.name)).collect();
+    controllers.len() < 2
 }
 
 fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Action {

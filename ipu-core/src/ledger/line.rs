@@ -3,7 +3,8 @@
 //! One walk decides everything. The line is gone through in order of priority and ticket on a copy of the room: an entry
 //! that fits takes its place hypothetically, so a later one never gets what an earlier one could use now. Whoever does
 //! not fit is passed over by later ones at most [`LineRules::overtake_limit`] times, and then holds back everybody
-//! behind it who competes for the same room. Whoever goes while room is kept for somebody ahead is placed by the walk, so
+//! behind it who competes for the same room; if partitions of its own namespace block it, only those of that namespace.
+//! Whoever goes while room is kept for somebody ahead is placed by the walk, so
 //! that the controller does not put him into that room.
 
 use alloc::collections::BTreeMap;
@@ -16,7 +17,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{SelectionOrder, Service, World};
 use crate::ledger::earliest::Timeline;
@@ -169,6 +170,8 @@ pub(crate) struct Walk<'a> {
     staying: Staying<'a>,
     /// The kinds of entries that do not fit, since the capacity last changed.
     misfits: BTreeMap<Kind<'a>, Rc<Misfit>>,
+    /// Whether partitions of the namespace block its entries of a kind, since the capacity last changed.
+    own: BTreeMap<(Kind<'a>, &'a Namespace), bool>,
     /// The simulated future with all of `staying`, since the capacity last changed; none before it is first needed.
     timeline: Option<Timeline<'a>>,
     position: u32,
@@ -191,6 +194,7 @@ impl<'a> Walk<'a> {
             going: Vec::new(),
             staying: Staying::new(rules.overtake_limit),
             misfits: BTreeMap::new(),
+            own: BTreeMap::new(),
             timeline: None,
             position: 0,
         }
@@ -250,6 +254,7 @@ impl<'a> Walk<'a> {
                 self.quotas.add(entry);
                 self.staying.pass(entry);
                 self.misfits.clear();
+                self.own.clear();
                 self.timeline = None;
                 let overlay = &mut self.overlays[index];
                 overlay.going.push(entry.id.clone());
@@ -376,11 +381,31 @@ impl<'a> Walk<'a> {
             self.misfits.clear();
         }
         if because == Because::NoRoom {
-            self.staying.push(entry);
+            let own = self.is_blocked_by_own(entry);
+            self.staying.push(entry, own);
             if let Some(timeline) = &mut self.timeline {
                 timeline.push(entry);
             }
         }
+    }
+
+    /// Returns whether partitions of its own namespace have to end before `entry` fits anywhere.
+    fn is_blocked_by_own(&mut self, entry: &'a Entry) -> bool {
+        let Some(namespace) = entry.owner.as_ref().map(|owner| &owner.job.namespace) else {
+            return false;
+        };
+        let mut overlays = self.overlays.iter();
+        if !overlays.any(|overlay| overlay.has_holder_of(namespace)) {
+            return false;
+        }
+        let compute = || {
+            let mut overlays = self.overlays.iter();
+            !overlays.any(|overlay| overlay.can_help_without(namespace, entry, self.rules, self.now))
+        };
+        *self
+            .own
+            .entry((kind_of(entry), namespace))
+            .or_insert_with(compute)
     }
 
     /// Puts into words why `entry` stays, with its blockers and its expected start.

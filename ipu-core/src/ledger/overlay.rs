@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use crate::ids::{ControllerName, PartitionId};
+use crate::ids::{ControllerName, Namespace, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, Service, World};
 use crate::ledger::entry::{Entry, EntryState, Refused};
@@ -136,18 +136,50 @@ impl<'a> Overlay<'a> {
         room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
-    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
-    /// who came after it was refused was not why: without him it would be refused again.
+    /// Returns whether `entry` would fit here after the end of all partitions in the ledger. Foreign and quarantined
+    /// partitions may stay for ever. A partition that came after the refusal of `entry` was not its cause.
     pub(crate) fn can_help(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> bool {
+        self.fits_after(entry, rules, now, |_| true)
+    }
+
+    /// Like [`can_help`](Self::can_help), but the partitions of `namespace` stay.
+    pub(crate) fn can_help_without(
+        &self,
+        namespace: &Namespace,
+        entry: &Entry,
+        rules: &LineRules,
+        now: Timestamp,
+    ) -> bool {
+        self.fits_after(entry, rules, now, |holder| !is_held_by(namespace, holder))
+    }
+
+    /// Returns whether `namespace` holds a partition here that is not being released.
+    pub(crate) fn has_holder_of(&self, namespace: &Namespace) -> bool {
+        self.holders.iter().any(|holder| is_held_by(namespace, holder))
+    }
+
+    fn fits_after(
+        &self,
+        entry: &Entry,
+        rules: &LineRules,
+        now: Timestamp,
+        ends: impl Fn(&Entry) -> bool,
+    ) -> bool {
         let refused = self.refused(entry, rules, now).map(|refused| refused.at);
         let helps = |holder: &&&Entry| {
             let came_before = refused.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
-            came_before && !matches!(holder.state, EntryState::Quarantined)
+            came_before && !matches!(holder.state, EntryState::Quarantined) && ends(holder)
         };
         let ending = self.holders.iter().filter(helps).map(|holder| &holder.id);
         let going = self.going.iter().filter(|_| refused.is_none());
         self.would_fit(entry, going.chain(ending))
     }
+}
+
+fn is_held_by(namespace: &Namespace, holder: &Entry) -> bool {
+    let owner = holder.owner.as_ref();
+    let is_releasing = matches!(holder.state, EntryState::Releasing { .. });
+    !is_releasing && owner.is_some_and(|owner| owner.job.namespace == *namespace)
 }
 
 /// Whether a refusal of `ahead` counts for `entry`, which needs no less.

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::ids::{AllocationId, ControllerName};
+use crate::ids::{AllocationId, ControllerName, Namespace};
 use crate::ledger::entry::Entry;
 use crate::partition::IpuPlace;
 
@@ -17,26 +17,36 @@ pub(crate) type Kind<'a> = (
 
 /// Returns the kind of `entry`.
 pub(crate) fn kind_of(entry: &Entry) -> Kind<'_> {
-    let (allocation, controller) = contest_of(entry);
+    let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
     (entry.size(), allocation, controller, &entry.pin.ipus)
 }
 
-/// The allocation and the controller that an entry is limited to.
-type Contest<'a> = (Option<&'a AllocationId>, Option<&'a ControllerName>);
+/// The allocation, the controller and the namespace that a contest for IPUs is limited to.
+type Contest<'a> = (
+    Option<&'a AllocationId>,
+    Option<&'a ControllerName>,
+    Option<&'a Namespace>,
+);
 
+/// Returns the contest in which `entry` goes.
 fn contest_of(entry: &Entry) -> Contest<'_> {
-    (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref())
+    let namespace = entry.owner.as_ref().map(|owner| &owner.job.namespace);
+    let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
+    (allocation, controller, namespace)
 }
 
-/// Returns whether entries of two contests can want the same room.
+/// Returns whether entries of two contests can want the same IPUs.
 fn compete(one: Contest<'_>, other: Contest<'_>) -> bool {
     fn meet<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         one.zip(other).is_none_or(|(one, other)| one == other)
     }
-    meet(one.0, other.0) && meet(one.1, other.1)
+    meet(one.0, other.0) && meet(one.1, other.1) && meet(one.2, other.2)
 }
 
 /// The entries of the queue so far that stay for want of room, and those of them that hold back later ones.
+///
+/// An entry that partitions of its own namespace block competes with entries of that namespace only. It would keep IPUs
+/// free that it cannot use, and a namespace could stop all others by one partition and one large request.
 ///
 /// An entry that goes passes all entries that it competes with. Passes are counted per group, so that one costs as much
 /// as there are groups (allocations times controllers), however long the queue is.
@@ -44,9 +54,11 @@ pub(crate) struct Staying<'a> {
     /// How often later entries may pass one.
     limit: u32,
     entries: Vec<&'a Entry>,
+    /// The contest of each of `entries`.
+    contests: Vec<Contest<'a>>,
     groups: BTreeMap<Contest<'a>, Group>,
     /// The first barrier of each group, in the order in which they became one.
-    barriers: Vec<&'a Entry>,
+    barriers: Vec<usize>,
 }
 
 /// The staying entries of one contest.
@@ -63,6 +75,7 @@ impl<'a> Staying<'a> {
         Self {
             limit,
             entries: Vec::new(),
+            contests: Vec::new(),
             groups: BTreeMap::new(),
             barriers: Vec::new(),
         }
@@ -73,18 +86,22 @@ impl<'a> Staying<'a> {
         &self.entries
     }
 
-    /// Adds the next entry of the queue. One that was passed too often already holds back those behind it.
-    pub(crate) fn push(&mut self, entry: &'a Entry) {
+    /// Adds the next entry of the queue. One that was passed too often already holds back those behind it; `own` limits
+    /// that to its namespace.
+    pub(crate) fn push(&mut self, entry: &'a Entry, own: bool) {
         let index = self.entries.len();
+        let (allocation, controller, namespace) = contest_of(entry);
+        let contest = (allocation, controller, namespace.filter(|_| own));
         self.entries.push(entry);
-        let group = self.groups.entry(contest_of(entry)).or_default();
+        self.contests.push(contest);
+        let group = self.groups.entry(contest).or_default();
         if group.has_barrier {
             return;
         }
         match self.limit.saturating_sub(entry.passed_over) {
             0 => {
                 group.has_barrier = true;
-                self.barriers.push(entry);
+                self.barriers.push(index);
             }
             left => {
                 group
@@ -110,21 +127,21 @@ impl<'a> Staying<'a> {
             }
         }
         due.sort_unstable();
-        self.barriers
-            .extend(due.into_iter().map(|index| self.entries[index]));
+        self.barriers.extend(due);
     }
 
     /// Returns the first entry that may not be passed any more and competes with `entry`.
     pub(crate) fn barrier_for(&self, entry: &Entry) -> Option<&'a Entry> {
         let mut barriers = self.barriers.iter();
-        barriers
-            .find(|barrier| compete(contest_of(barrier), contest_of(entry)))
-            .copied()
+        let barrier = barriers.find(|index| compete(self.contests[**index], contest_of(entry)))?;
+        Some(self.entries[*barrier])
     }
 
     /// Returns the entries that `entry` passes if it goes.
     pub(crate) fn passed_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
-        let passed = |other: &&Entry| compete(contest_of(other), contest_of(entry));
-        self.entries.iter().copied().filter(passed)
+        let others = self.entries.iter().zip(&self.contests);
+        others
+            .filter(|(_, contest)| compete(**contest, contest_of(entry)))
+            .map(|(other, _)| *other)
     }
 }

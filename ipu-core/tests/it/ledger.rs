@@ -326,6 +326,33 @@ fn room_that_is_kept_for_somebody_ahead_is_said_to_be() {
 }
 
 #[test]
+fn a_request_that_its_own_namespace_blocks_holds_back_that_namespace_alone() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let holder = request("greedy", "holder", 1);
+    bench.drive(&holder);
+    let big = request("greedy", "big", 16);
+    bench.waiting(&big);
+    for number in 0..=LIMIT {
+        let other = request("other", &format!("job{number}"), 1);
+        assert!(matches!(bench.drive(&other), Admission::Drive(_)));
+    }
+    let own = |number: u32| request("greedy", &format!("small{number}"), 1);
+    for number in 0..LIMIT {
+        assert!(matches!(bench.drive(&own(number)), Admission::Drive(_)));
+    }
+    let waiting = bench.waiting(&own(LIMIT));
+    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    let other = request("other", "late", 1);
+    assert!(matches!(bench.drive(&other), Admission::Drive(_)));
+
+    // Once other namespaces alone block it, it holds back all.
+    bench.release(&holder);
+    (0..LIMIT).for_each(|number| bench.release(&own(number)));
+    let waiting = bench.waiting(&request("other", "last", 1));
+    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+}
+
+#[test]
 fn after_the_limit_a_big_request_holds_back_those_behind_it() {
     let mut bench = Bench::new(&Topology::pod16());
     bench.drive(&request("ns", "holder", 8));

@@ -167,6 +167,39 @@ fn a_quarantined_partition_is_forgotten_only_if_no_live_owner_claims_it() {
     let forget = [Action::Forget { id: job.id.clone() }];
     assert_eq!(with(Some(Claim::at(job.clone(), controller()))), []);
     assert_eq!(with(Some(job.clone().into())), []);
-    assert_eq!(with(Some(Claim::at(job.clone(), other))), forget);
+    assert_eq!(with(Some(Claim::at(job.clone(), other.clone()))), forget);
     assert_eq!(with(None), forget);
+
+    // The claim names the controller by its other name.
+    let mut alias = empty.clone();
+    alias.aliases.insert((controller(), other.clone()));
+    let mut owners = Owners::default();
+    owners
+        .claims
+        .insert(job.id.clone(), Claim::at(job.clone(), other));
+    assert_eq!(state.diff(&alias, &owners, Duration::ZERO, bench.now()), []);
+}
+
+#[test]
+fn a_claim_to_a_controller_of_two_names_is_granted_under_one_of_them() {
+    let mut bench = Bench::new(&Topology::pod16());
+    let job = request("ns", "job", 4);
+    bench.drive(&job);
+    let other = ControllerName::new("other:1").unwrap();
+    let mut two = bench.world();
+    let mut second = bench.world().controllers.remove(0);
+    second.name = other.clone();
+    two.controllers.push(second);
+    two.aliases.insert((controller(), other.clone()));
+    for claim in [Claim::at(job.clone(), other), job.clone().into()] {
+        let mut owners = Owners::default();
+        owners.claims.insert(job.id.clone(), claim);
+        let mut state = LedgerState::default();
+        for action in state.diff(&two, &owners, Duration::ZERO, bench.now()) {
+            for change in state.act(&action, &two, &owners, bench.window()) {
+                state.apply(&change);
+            }
+        }
+        assert_eq!(state.get(&job.id).unwrap().state, EntryState::Active);
+    }
 }

@@ -5,8 +5,8 @@ mod overlay;
 mod quota;
 
 use ipu_core::{
-    ControllerName, Entry, EntryState, LedgerState, LineRules, Partition, PartitionId, PlacedBy, Reason,
-    SelectionOrder, Service, Timestamp, World,
+    ControllerName, Entry, EntryState, LedgerState, LineRules, Namespace, Partition, PartitionId, PlacedBy,
+    Reason, SelectionOrder, Service, Timestamp, World,
 };
 
 use earliest::Horizon;
@@ -52,11 +52,12 @@ pub(super) struct Walk<'a> {
     overlays: Vec<Overlay<'a>>,
     quotas: QuotaUse<'a>,
     /// Those who may not be passed any more.
-    barriers: Vec<&'a Entry>,
+    barriers: Vec<(&'a Entry, bool)>,
     /// Those ahead who go.
     going: Vec<(&'a Entry, ControllerName)>,
-    /// Those ahead who stay for want of room, and by how many who go they are passed.
-    staying: Vec<(&'a Entry, u32)>,
+    /// Those ahead who stay for want of room, by how many who go they are passed, and whether partitions of their own
+    /// namespace block them.
+    staying: Vec<(&'a Entry, u32, bool)>,
     position: u32,
 }
 
@@ -83,8 +84,11 @@ impl<'a> Walk<'a> {
 
     /// Those ahead of `entry` whom it passes if it goes.
     pub(super) fn passed_by(&self, entry: &Entry) -> Vec<&'a Entry> {
-        let passed = self.staying.iter().map(|(other, _)| *other);
-        passed.filter(|other| compete(other, entry)).collect()
+        let passed = self
+            .staying
+            .iter()
+            .filter(|(other, _, own)| compete((other, *own), entry));
+        passed.map(|(other, ..)| *other).collect()
     }
 
     /// The verdict on the next entry of the line.
@@ -96,7 +100,7 @@ impl<'a> Walk<'a> {
         if let Some((reason, holders)) = self.quotas.exceeded_by(entry) {
             return self.stay(entry, Because::Other, reason, holders, None);
         }
-        if let Some(barrier) = self.barriers.iter().find(|barrier| compete(barrier, entry)) {
+        if let Some((barrier, _)) = self.barriers.iter().find(|barrier| compete(**barrier, entry)) {
             let reason = held_back(
                 entry,
                 &format!(
@@ -158,11 +162,11 @@ impl<'a> Walk<'a> {
     /// `entry` goes past those who stay. Whoever would be passed too often by those who go before `entry`'s followers
     /// holds the followers back, so that nobody uses up the patience that others of the line need.
     fn pass(&mut self, entry: &Entry) {
-        for (other, passes) in &mut self.staying {
-            if compete(other, entry) {
+        for (other, passes, own) in &mut self.staying {
+            if compete((other, *own), entry) {
                 *passes += 1;
                 if other.passed_over.saturating_add(*passes) == self.rules.overtake_limit {
-                    self.barriers.push(other);
+                    self.barriers.push((other, *own));
                 }
             }
         }
@@ -281,9 +285,10 @@ impl<'a> Walk<'a> {
             overlay.refusals.push(entry.clone());
         }
         if because == Because::NoRoom {
-            self.staying.push((entry, 0));
+            let own = self.is_blocked_by_own(entry);
+            self.staying.push((entry, 0, own));
             if entry.passed_over >= self.rules.overtake_limit {
-                self.barriers.push(entry);
+                self.barriers.push((entry, own));
             }
         }
         Verdict::Stay(Waiting {
@@ -292,6 +297,21 @@ impl<'a> Walk<'a> {
             blockers,
             earliest_fit,
         })
+    }
+
+    fn is_blocked_by_own(&self, entry: &Entry) -> bool {
+        let namespace = namespace_of(entry);
+        let mut holders = self.state.entries().filter(|holder| {
+            let ends = matches!(holder.state, EntryState::Releasing { .. });
+            holder.state.holds() && !ends && namespace_of(holder) == namespace
+        });
+        let open = |holder: &Entry| {
+            let mut overlays = self.overlays.iter();
+            overlays.any(|overlay| Some(&overlay.name) == holder.controller.as_ref())
+        };
+        let mut overlays = self.overlays.iter();
+        holders.any(open)
+            && !overlays.any(|overlay| overlay.fits_after(entry, self.rules, self.now, namespace))
     }
 
     /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
@@ -358,7 +378,7 @@ impl<'a> Walk<'a> {
                 horizon.add_end(self.now.plus(runtime), controller, &ahead.id);
             }
         }
-        let ahead: Vec<&Entry> = self.staying.iter().map(|(entry, _)| *entry).collect();
+        let ahead: Vec<&Entry> = self.staying.iter().map(|(entry, ..)| *entry).collect();
         horizon.first_fit(&ahead, entry, allows)
     }
 }
@@ -381,13 +401,18 @@ fn held_back(entry: &Entry, message: &str) -> Reason {
     Reason::new("HeldBackForEarlier", message).with("size", entry.spec.size.get())
 }
 
-/// Whether two entries can want the same room.
-fn compete(one: &Entry, other: &Entry) -> bool {
+fn namespace_of(entry: &Entry) -> Option<&Namespace> {
+    entry.owner.as_ref().map(|owner| &owner.job.namespace)
+}
+
+/// Whether two entries can want the same room; `own` limits the first one to its namespace.
+fn compete((one, own): (&Entry, bool), other: &Entry) -> bool {
     fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
         one.zip(other).is_none_or(|(one, other)| one == other)
     }
     meet(one.spec.allocation.as_ref(), other.spec.allocation.as_ref())
         && meet(one.pin.controller.as_ref(), other.pin.controller.as_ref())
+        && (!own || namespace_of(one) == namespace_of(other))
 }
 
 fn named(entry: &Entry) -> String {

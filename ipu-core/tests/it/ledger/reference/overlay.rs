@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipu_core::{
-    Capacity, ControllerName, Entry, EntryState, LedgerState, LineRules, PartitionId, Reason, Refused,
-    Service, Timestamp, World,
+    Capacity, ControllerName, Entry, EntryState, LedgerState, LineRules, Namespace, PartitionId, Reason,
+    Refused, Service, Timestamp, World,
 };
 
 pub(super) const REFUSED: &str = "ControllerRefused";
@@ -105,10 +105,25 @@ impl Overlay<'_> {
     /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
     /// who came after it was refused was not why: without him it would be refused again.
     pub(super) fn can_help(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> bool {
+        self.fits_after(entry, rules, now, None)
+    }
+
+    /// Like `can_help`, but what `spared` holds stays.
+    pub(super) fn fits_after(
+        &self,
+        entry: &Entry,
+        rules: &LineRules,
+        now: Timestamp,
+        spared: Option<&Namespace>,
+    ) -> bool {
         let refused = self.refused(entry, rules, now).map(|refused| refused.at);
         let helps = |holder: &&&Entry| {
             let came_before = refused.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
-            came_before && !matches!(holder.state, EntryState::Quarantined)
+            let namespace = holder.owner.as_ref().map(|owner| &owner.job.namespace);
+            let is_spared = spared.is_some()
+                && namespace == spared
+                && !matches!(holder.state, EntryState::Releasing { .. });
+            came_before && !matches!(holder.state, EntryState::Quarantined) && !is_spared
         };
         let ending = self.holders.iter().filter(helps).map(|holder| &holder.id);
         let going = self.going.iter().filter(|_| refused.is_none());
