@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ipu_bench::cluster::{Crowd, Installed, Kind, Least, Took, Writes};
+use ipu_bench::cluster::{Crowd, Installed, Least, LoadKind, Took, Writes};
 use ipu_bench::percentile;
 
 /// How often a single object is created on an idle system.
@@ -34,7 +34,7 @@ fn program(package: &str, variable: &str) -> PathBuf {
     target.join("release").join(package)
 }
 
-async fn measure(installed: &Installed, kind: Kind, many: u32) {
+async fn measure(installed: &Installed, kind: LoadKind, many: u32) {
     let crowd = Crowd::of(installed, kind).await;
     let from = Writes::end(&installed.audit());
     let before = [installed.operator.spent(), installed.proxy.spent()];
@@ -92,7 +92,7 @@ async fn quiet(installed: &Installed) -> Duration {
     last - begun
 }
 
-fn print(kind: Kind, many: u32, took: &Took) {
+fn print(kind: LoadKind, many: u32, took: &Took) {
     println!(
         "{kind:?}: {many} run after {:.1} s, {:.1}/s; each after p50 {:.2} s, p99 {:.2} s",
         took.all.as_secs_f64(),
@@ -102,7 +102,7 @@ fn print(kind: Kind, many: u32, took: &Took) {
     );
 }
 
-async fn single(installed: &Installed, kind: Kind) {
+async fn single(installed: &Installed, kind: LoadKind) {
     let crowd = Crowd::of(installed, kind).await;
     let mut all: Vec<Duration> = Vec::new();
     for _ in 0..SINGLE {
@@ -129,17 +129,17 @@ async fn main() {
     let Some(installed) = Installed::start(&operator, &proxy).await else {
         return;
     };
-    for kind in [Kind::Pod, Kind::Worker, Kind::Launcher] {
+    for kind in [LoadKind::Pod, LoadKind::Worker, LoadKind::Launcher] {
         single(&installed, kind).await;
     }
-    for kind in [Kind::Pod, Kind::Worker] {
+    for kind in [LoadKind::Pod, LoadKind::Worker] {
         measure(&installed, kind, many).await;
     }
     {
         let _least = Least::start(&installed).await;
-        measure(&installed, Kind::Least, many).await;
+        measure(&installed, LoadKind::Least, many).await;
     }
-    for kind in [Kind::Launcher, Kind::Pod] {
+    for kind in [LoadKind::Launcher, LoadKind::Pod] {
         measure(&installed, kind, many).await;
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use buddy_system_allocator::FrameAllocator;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
-use ipu_bench::{FILLS, IPUS, Step, Trace};
+use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
 use ipu_core::FreeIndex;
 
 /// How often the two run in turns.
@@ -43,35 +43,35 @@ fn buddies_of(trace: &Trace) -> Buddies {
     buddies
 }
 
-fn run_index(index: &mut FreeIndex, steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
+fn run_index(index: &mut FreeIndex, steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            Step::Place { size, .. } => {
+            TraceStep::Place { size, .. } => {
                 let found = index.take_best(size);
                 seen(found.map(|(row, first)| row * 64 + usize::from(first)));
             }
-            Step::Release { first, size, .. } => {
+            TraceStep::Release { first, size, .. } => {
                 black_box(index.give(first as usize / 64, (first % 64) as u8, size));
             }
         }
     }
 }
 
-fn run_buddies(buddies: &mut Buddies, steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
+fn run_buddies(buddies: &mut Buddies, steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            Step::Place { size, .. } => seen(buddies.alloc(size.get() as usize)),
-            Step::Release { first, size, .. } => buddies.dealloc(first as usize, size.get() as usize),
+            TraceStep::Place { size, .. } => seen(buddies.alloc(size.get() as usize)),
+            TraceStep::Release { first, size, .. } => buddies.dealloc(first as usize, size.get() as usize),
         }
     }
 }
 
 /// What the loop takes around either.
-fn run_nothing(steps: &[Step], mut seen: impl FnMut(Option<usize>)) {
+fn run_nothing(steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            Step::Place { size, .. } => seen(Some(size.get() as usize)),
-            Step::Release { first, size, .. } => _ = black_box((first, size)),
+            TraceStep::Place { size, .. } => seen(Some(size.get() as usize)),
+            TraceStep::Release { first, size, .. } => _ = black_box((first, size)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The whole inventory: holders alone, placement with them, and both with IPUs excluded.
+//! The whole inventory: holders alone, placement with them, and both with IPUs cordoned.
 //!
 //! What one step costs, a placement or a release, on the traces that the index is measured with. Holders alone is to occupy
 //! a block that is known and to vacate it; the difference to the full inventory is the policy and the check of its choice.
@@ -6,14 +6,14 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ipu_bench::{FILLS, IPUS, Step, Trace};
+use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
 use ipu_core::{
-    BestFit, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, PartitionId, Placement,
-    PlacementRequest, Topology, place,
+    BestFit, Block, CordonOwner, Inventory, IpuAddress, IpuCount, PartitionId, Placement, PlacementRequest,
+    Topology, place,
 };
 
-/// One machine of each link domain, excluded.
-const EXCLUDED: u64 = 0x00f0_0000;
+/// One machine of each link domain, cordoned.
+const CORDONED: u64 = 0x00f0_0000;
 
 fn id(number: usize) -> PartitionId {
     PartitionId::new(format!("default-train-{number:08x}-0")).expect("a legal id")
@@ -24,16 +24,14 @@ fn block(first: u32, size: IpuCount) -> Block {
 }
 
 /// The inventory at the start of a trace.
-fn inventory(trace: &Trace, excluded: u64) -> Inventory {
+fn inventory(trace: &Trace, cordoned: u64) -> Inventory {
     let topology: Topology = format!("{}x16", trace.rows.len()).parse().expect("a topology");
     let mut inventory = Inventory::new(&topology);
     let all = (0..topology.link_domains()).flat_map(|link_domain| {
-        let ipus = (0..64).filter(move |ipu| excluded >> ipu & 1 == 1);
+        let ipus = (0..64).filter(move |ipu| cordoned >> ipu & 1 == 1);
         ipus.map(move |ipu| IpuAddress { link_domain, ipu })
     });
-    inventory
-        .exclude(&ExclusionOwner::health(), all)
-        .expect("they exist");
+    inventory.cordon(&CordonOwner::health(), all).expect("they exist");
     for (number, (first, size)) in trace.start.iter().enumerate() {
         inventory
             .occupy(id(number), block(*first, *size))
@@ -59,14 +57,14 @@ impl Ids {
 }
 
 /// Occupies and vacates the blocks that the trace's policy chose.
-fn run_holders(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
+fn run_holders(inventory: &mut Inventory, ids: &mut Ids, steps: &[TraceStep]) {
     for step in steps {
         match *step {
-            Step::Place { size, first } => {
+            TraceStep::Place { size, first } => {
                 let id = ids.placed.pop().expect("an id for each placement");
                 black_box(inventory.occupy(id, block(first, size))).expect("it is free");
             }
-            Step::Release { number, .. } => {
+            TraceStep::Release { number, .. } => {
                 black_box(inventory.vacate(&ids.all[number])).expect("it is held");
             }
         }
@@ -74,10 +72,10 @@ fn run_holders(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
 }
 
 /// Places, occupies and vacates.
-fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
+fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[TraceStep]) {
     for step in steps {
         match *step {
-            Step::Place { size, .. } => {
+            TraceStep::Place { size, .. } => {
                 let id = ids.placed.pop().expect("an id for each placement");
                 let Placement::Fits(block) = place(inventory, &PlacementRequest::of_size(size), &BestFit)
                 else {
@@ -85,26 +83,26 @@ fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[Step]) {
                 };
                 black_box(inventory.occupy(id, block)).expect("it is free");
             }
-            Step::Release { number, .. } => {
+            TraceStep::Release { number, .. } => {
                 black_box(inventory.vacate(&ids.all[number])).expect("it is held");
             }
         }
     }
 }
 
-type Run = fn(&mut Inventory, &mut Ids, &[Step]);
+type Run = fn(&mut Inventory, &mut Ids, &[TraceStep]);
 
 fn steps(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("inventory");
     let kinds: [(&str, u64, Run); 3] = [
         ("holders", 0, run_holders),
         ("full", 0, run_full),
-        ("full with exclusions", EXCLUDED, run_full),
+        ("full with exclusions", CORDONED, run_full),
     ];
     for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
-        for (kind, excluded, run) in kinds {
-            let trace = Trace::of_rows(vec![!excluded; ipus as usize / 64], fill);
-            let start = inventory(&trace, excluded);
+        for (kind, cordoned, run) in kinds {
+            let trace = Trace::of_rows(vec![!cordoned; ipus as usize / 64], fill);
+            let start = inventory(&trace, cordoned);
             group.throughput(Throughput::Elements(trace.steps.len() as u64));
             let name = BenchmarkId::new(kind, format!("{ipus} IPUs, {fill} % full"));
             group.bench_function(name, |bencher| {

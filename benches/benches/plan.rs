@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ipu_core::{JobPhase, plan};
-use ipu_testkit::{JobWorld, Who};
+use ipu_testkit::{JobWorld, ProcessRole};
 
 /// Passes until nothing happens of itself.
 fn settle(mut world: JobWorld) -> JobWorld {
@@ -27,7 +27,7 @@ fn running(words: &str) -> JobWorld {
 fn restarting() -> JobWorld {
     let mut world = running("workers=4 restart=OnFailure");
     world.after(Duration::from_secs(60));
-    world.exits(0, Who::Worker(2), 1);
+    world.exits(0, ProcessRole::Worker(2), 1);
     let verdict = plan(&world.job, &world.seen);
     world.pass(&verdict).expect("a plan that shares nothing");
     assert_eq!(world.seen.status.phase, JobPhase::Restarting);
@@ -37,7 +37,7 @@ fn restarting() -> JobWorld {
 fn finished() -> JobWorld {
     let mut world = running("workers=2");
     for worker in 0..2 {
-        world.exits(0, Who::Worker(worker), 0);
+        world.exits(0, ProcessRole::Worker(worker), 0);
     }
     let world = settle(world);
     assert_eq!(world.seen.status.phase, JobPhase::Completed);

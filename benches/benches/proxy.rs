@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ipu_bench::{Connection, Took, percentile};
-use ipu_test_cluster::{Cluster, Durability, Life, Tools};
+use ipu_test_cluster::{Cluster, ClusterLifetime, Durability, Tools};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -221,7 +221,7 @@ fn main() {
     let cluster = Cluster::start(
         &tools,
         &directory.path().join("cluster"),
-        Life::WithThisProcess,
+        ClusterLifetime::WithThisProcess,
         Durability::Synced,
     );
     let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipu_core::{
-    CallWindow, Change, ControllerName, ControllerView, Entry, Inventory, JobKey, LedgerState, LineRules,
-    Listing, Owner, PartitionSpec, Request, Service, Space, Timestamp, Topology, World,
+    CallWindow, Change, ControllerName, ControllerView, ControllersSnapshot, Entry, Inventory,
+    InventoryCapacity, JobKey, LedgerState, Listing, Owner, PartitionSpec, QueuePolicy, Request,
+    ServiceState, Timestamp, Topology,
 };
 
 const WINDOW: CallWindow = CallWindow {
@@ -27,17 +28,22 @@ fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
 }
 
 /// An IPU-POD64 that lists no partition yet.
-fn pod() -> World {
-    let room = Space::new(Inventory::new(&Topology::pod64()));
-    World::of(vec![ControllerView {
+fn pod() -> ControllersSnapshot {
+    let room = InventoryCapacity::new(Inventory::new(&Topology::pod64()));
+    ControllersSnapshot::of(vec![ControllerView {
         name: ControllerName::new("c").expect("a name"),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: Ok(Arc::new(Listing::new([], Box::new(room)))),
     }])
 }
 
 /// A ledger with 16 partitions and `queued` requests.
-fn ledger(world: &World, rules: &LineRules, queued: u64, runtime: Option<Duration>) -> LedgerState {
+fn ledger(
+    world: &ControllersSnapshot,
+    rules: &QueuePolicy,
+    queued: u64,
+    runtime: Option<Duration>,
+) -> LedgerState {
     let mut state = LedgerState::default();
     for number in 0..16 {
         let holder = request(&format!("holder{number}"), 4, runtime);
@@ -47,7 +53,7 @@ fn ledger(world: &World, rules: &LineRules, queued: u64, runtime: Option<Duratio
     // Each is made in an empty ledger, because that is fast at any length.
     for number in 0..queued {
         let waiting = request(&format!("j{number}"), 1 << (number % 4), runtime);
-        let step = LedgerState::default().request(&waiting, &World::default(), rules, WINDOW);
+        let step = LedgerState::default().request(&waiting, &ControllersSnapshot::default(), rules, WINDOW);
         for change in step.expect("it is new").changes {
             if let Change::Put(entry) = change {
                 let mut entry = Entry::clone(&entry);
@@ -60,7 +66,7 @@ fn ledger(world: &World, rules: &LineRules, queued: u64, runtime: Option<Duratio
 }
 
 fn queue(criterion: &mut Criterion) {
-    let mut rules = LineRules::default();
+    let mut rules = QueuePolicy::default();
     rules.length_limit = 20_000;
     let world = pod();
     let mut group = criterion.benchmark_group("queue");

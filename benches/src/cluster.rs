@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ipu_test_cluster::{Audit, Cluster, Extent, FakeNodes, FakeOptions, Life, Options, Tools};
+use ipu_test_cluster::{
+    Audit, Cluster, ClusterLifetime, ClusterProfile, FakeNodes, FakeOptions, Options, Tools,
+};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 pub use audit::Writes;
 pub use least::Least;
-pub use load::{Crowd, Kind, Took};
+pub use load::{Crowd, LoadKind, Took};
 pub use process::{Process, Spent};
 
 /// The namespace of the installation.
@@ -46,7 +48,7 @@ impl Installed {
     pub async fn start(operator: &Path, proxy: &Path) -> Option<Self> {
         // Somebody else may have installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let tools = match Tools::find_for(Extent::Controllers) {
+        let tools = match Tools::find_for(ClusterProfile::Controllers) {
             Ok(tools) => tools,
             Err(error) => {
                 say(&format!("skipped: {error}"));
@@ -54,8 +56,8 @@ impl Installed {
             }
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let options = Options::new(Life::WithThisProcess)
-            .extent(Extent::Controllers)
+        let options = Options::new(ClusterLifetime::WithThisProcess)
+            .extent(ClusterProfile::Controllers)
             .audit(Audit::Writes);
         let cluster =
             Cluster::start_with(&tools, &folder.path().join("cluster"), options).expect("a cluster");
@@ -128,7 +130,7 @@ impl Installed {
 
     /// Waits until the webhooks admit a job.
     async fn admits(&self) {
-        let crowd = Crowd::of(self, Kind::Worker).await;
+        let crowd = Crowd::of(self, LoadKind::Worker).await;
         for _ in 0..600 {
             if crowd.is_admitted().await {
                 return;

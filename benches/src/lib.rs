@@ -9,4 +9,4 @@ mod trace;
 pub use load::{Connection, Took, percentile};
 pub use pairs::Pairs;
 pub use settings::short;
-pub use trace::{FILLS, IPUS, Step, Trace};
+pub use trace::{FILLS, IPUS, Trace, TraceStep};

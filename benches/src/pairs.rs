@@ -112,11 +112,11 @@ async fn pair(ledger: &Ledger<Prompt, SqliteStore>, number: u64, keep: Keep) {
 /// A controller in memory whose operations are over at once.
 struct Prompt {
     latency: Duration,
-    room: Mutex<Room>,
+    room: Mutex<FreePartition>,
 }
 
 #[derive(Default)]
-struct Room {
+struct FreePartition {
     made: BTreeMap<PartitionId, IpuPlace>,
     free: BTreeSet<IpuPlace>,
 }
@@ -127,7 +127,7 @@ impl Prompt {
             link_domain: number / 64,
             ipu: number % 64,
         };
-        let room = Room {
+        let room = FreePartition {
             made: BTreeMap::new(),
             free: (0..LINK_DOMAINS * 64).map(place).collect(),
         };
@@ -137,7 +137,7 @@ impl Prompt {
         }
     }
 
-    async fn room(&self) -> MutexGuard<'_, Room> {
+    async fn room(&self) -> MutexGuard<'_, FreePartition> {
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }

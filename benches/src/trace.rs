@@ -14,7 +14,7 @@ const STEPS: usize = 20_000;
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TraceStep {
     /// A partition of this size is placed where it is tightest.
     Place {
         /// How many IPUs.
@@ -45,7 +45,7 @@ pub struct Trace {
     /// What is placed at the start: first IPU and size.
     pub start: Vec<(u32, IpuCount)>,
     /// What happens then.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
     /// How many of the steps place something.
     pub placed: usize,
     /// How full it was on average, in percent.
@@ -123,7 +123,7 @@ struct Churn {
     /// First IPU, size and number of each partition.
     live: Vec<(u32, IpuCount, usize)>,
     placed: usize,
-    steps: Vec<Step>,
+    steps: Vec<TraceStep>,
 }
 
 impl Churn {
@@ -138,7 +138,7 @@ impl Churn {
             }
             self.release();
         };
-        self.steps.push(Step::Place { size, first });
+        self.steps.push(TraceStep::Place { size, first });
         self.live.push((first, size, self.placed));
         self.placed += 1;
     }
@@ -148,6 +148,6 @@ impl Churn {
         let (first, size, number) = self.live.swap_remove(at);
         let given = self.index.give(first as usize / 64, (first % 64) as u8, size);
         assert!(given, "what lives is held");
-        self.steps.push(Step::Release { first, size, number });
+        self.steps.push(TraceStep::Release { first, size, number });
     }
 }

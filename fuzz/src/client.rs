@@ -1,7 +1,7 @@
 //! What a controller answers, over REST and over gRPC, as the client understands it.
 
 use ipu_core::{AgentId, IpuCount, Partition, PartitionId, PartitionSpec};
-use ipu_vipu_client::{Answer, CreatePartition, Question, Removal, VipuError};
+use ipu_vipu_client::{CreatePartition, Removal, VipuCall, VipuError, VipuReply};
 
 use crate::said::said_of;
 
@@ -10,7 +10,7 @@ const ENDPOINT: &str = "pod1:8090";
 const ID: &str = "p1";
 
 /// One question of each kind, by the word that the corpus calls it.
-pub(crate) fn questions() -> [(&'static str, Question); 8] {
+pub(crate) fn questions() -> [(&'static str, VipuCall); 8] {
     let id = || PartitionId::new(ID).expect("it is an id");
     let wanted = CreatePartition {
         id: id(),
@@ -19,14 +19,14 @@ pub(crate) fn questions() -> [(&'static str, Question); 8] {
     };
     let agent = AgentId::new("a1").expect("it is an id");
     [
-        ("version", Question::Version),
-        ("list", Question::ListPartitions(None)),
-        ("create", Question::CreatePartition(wanted)),
-        ("status", Question::PartitionStatus(id())),
-        ("config", Question::IpuofConfig(id(), Some(0))),
-        ("reset", Question::ResetPartition(id())),
-        ("remove", Question::RemovePartition(id(), Removal::Regular)),
-        ("attributes", Question::IpuAttributes(vec![agent])),
+        ("version", VipuCall::Version),
+        ("list", VipuCall::ListPartitions(None)),
+        ("create", VipuCall::CreatePartition(wanted)),
+        ("status", VipuCall::PartitionStatus(id())),
+        ("config", VipuCall::IpuofConfig(id(), Some(0))),
+        ("reset", VipuCall::ResetPartition(id())),
+        ("remove", VipuCall::RemovePartition(id(), Removal::Regular)),
+        ("attributes", VipuCall::IpuAttributes(vec![agent])),
     ]
 }
 
@@ -85,7 +85,7 @@ pub fn grpc_reply(bytes: &[u8]) {
 }
 
 /// What holds of everything that the client makes of an answer.
-pub(crate) fn understood(question: &Question, answer: Result<Answer, VipuError>) {
+pub(crate) fn understood(question: &VipuCall, answer: Result<VipuReply, VipuError>) {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
@@ -96,18 +96,20 @@ pub(crate) fn understood(question: &Question, answer: Result<Answer, VipuError>)
         }
     };
     match (question, answer) {
-        (Question::Version, Answer::Version(version)) => assert!(!version.is_empty()),
-        (Question::ListPartitions(_), Answer::ListPartitions(listed)) => listed.iter().for_each(is_sound),
-        (Question::CreatePartition(wanted), Answer::CreatePartition(id)) => assert_eq!(id, wanted.id),
-        (Question::PartitionStatus(asked), Answer::PartitionStatus(status)) => assert_eq!(status.id, *asked),
-        (Question::IpuofConfig(..), Answer::IpuofConfig(config)) => {
+        (VipuCall::Version, VipuReply::Version(version)) => assert!(!version.is_empty()),
+        (VipuCall::ListPartitions(_), VipuReply::ListPartitions(listed)) => listed.iter().for_each(is_sound),
+        (VipuCall::CreatePartition(wanted), VipuReply::CreatePartition(id)) => assert_eq!(id, wanted.id),
+        (VipuCall::PartitionStatus(asked), VipuReply::PartitionStatus(status)) => {
+            assert_eq!(status.id, *asked)
+        }
+        (VipuCall::IpuofConfig(..), VipuReply::IpuofConfig(config)) => {
             for gcd in &config.gcds {
                 assert!(gcd.devices.is_sorted_by_key(|device| device.device_id));
             }
         }
-        (Question::ResetPartition(_), Answer::ResetPartition)
-        | (Question::RemovePartition(..), Answer::RemovePartition)
-        | (Question::IpuAttributes(_), Answer::IpuAttributes(_)) => {}
+        (VipuCall::ResetPartition(_), VipuReply::ResetPartition)
+        | (VipuCall::RemovePartition(..), VipuReply::RemovePartition)
+        | (VipuCall::IpuAttributes(_), VipuReply::IpuAttributes(_)) => {}
         (question, answer) => panic!("{answer:?} answers {question:?}"),
     }
 }

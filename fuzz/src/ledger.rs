@@ -3,14 +3,17 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use ipu_core::{CallWindow, Entry, LedgerState, LineRules, Owners, PartitionSpec, Request, Timestamp, World};
+use ipu_core::{
+    CallWindow, ControllersSnapshot, Entry, LedgerState, Owners, PartitionSpec, QueuePolicy, Request,
+    Timestamp,
+};
 use ipu_ledger::{
-    Lease, LedgerStore as _, SqliteStore, StoreError, decode, decode_exclusion, encode, encode_exclusion,
+    Lease, LedgerStore as _, SqliteStore, StoreError, decode, decode_cordon, encode, encode_cordon,
 };
 
 use crate::said::{said_of, text};
 
-/// A stored entry, a stored exclusion or a lease a line.
+/// A stored entry, a stored cordon or a lease a line.
 ///
 /// # Panics
 ///
@@ -19,9 +22,9 @@ pub fn ledger_entries(bytes: &[u8]) {
     let text = text(bytes);
     let mut entries = Vec::new();
     for line in text.lines().take(16) {
-        if let Ok(exclusion) = decode_exclusion(line) {
-            let again = decode_exclusion(&encode_exclusion(&exclusion)).expect("what is encoded is decoded");
-            assert_eq!(again, exclusion);
+        if let Ok(cordon) = decode_cordon(line) {
+            let again = decode_cordon(&encode_cordon(&cordon)).expect("what is encoded is decoded");
+            assert_eq!(again, cordon);
         }
         if let Ok(lease) = line.parse::<Lease>() {
             assert_eq!(lease.to_string().parse(), Ok(lease));
@@ -43,7 +46,7 @@ pub fn ledger_entries(bytes: &[u8]) {
 /// Every question that a ledger answers, once.
 fn ask(entries: &[Entry]) {
     let state = LedgerState::of(entries.iter().cloned());
-    let (world, rules) = (World::default(), LineRules::default());
+    let (world, rules) = (ControllersSnapshot::default(), QueuePolicy::default());
     let now = entries.iter().map(|entry| entry.since).max().unwrap_or_default();
     let line = state.line();
     let judged = state.judge_line(&world, &rules, now);

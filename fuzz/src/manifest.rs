@@ -1,7 +1,7 @@
 //! Files of manifests, and changes to them from the command line.
 
 use ipu_core::{Limits, RawJob};
-use ipu_k8s::crd::{Document, Edit, IpuJob, Manifest, read_manifests};
+use ipu_k8s::crd::{Document, FieldEdit, IpuJob, Manifest, read_manifests};
 
 use crate::said::{said, said_of, text};
 
@@ -17,10 +17,10 @@ pub fn manifest(bytes: &[u8]) {
     let text = text(bytes);
     let mut edits = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix(SET)) {
-        match line.parse::<Edit>() {
+        match line.parse::<FieldEdit>() {
             Ok(edit) => {
                 let printed = edit.to_string();
-                assert_eq!(printed.parse::<Edit>().as_ref(), Ok(&edit), "{printed}");
+                assert_eq!(printed.parse::<FieldEdit>().as_ref(), Ok(&edit), "{printed}");
                 edits.push(edit);
             }
             Err(error) => said_of(&error, line.len()),

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use ipu_core::{
-    AgentId, AllocationId, ClusterId, ControllerName, ExclusionOwner, ExitCodeSet, IpuCount, JobKey, JobName,
+    AgentId, AllocationId, ClusterId, ControllerName, CordonOwner, ExitCodeSet, IpuCount, JobKey, JobName,
     JobUid, Namespace, PartitionId,
 };
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub fn names(bytes: &[u8]) {
         name::<AllocationId>(line);
         name::<ClusterId>(line);
         name::<ControllerName>(line);
-        name::<ExclusionOwner>(line);
+        name::<CordonOwner>(line);
         name::<JobName>(line);
         name::<JobUid>(line);
         name::<Namespace>(line);

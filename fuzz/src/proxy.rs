@@ -13,7 +13,7 @@ use ipu_vipu_client::ControllerPool;
 use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::time::Instant;
-use vipu_proxy::{AnyController, AnyStore, Front};
+use vipu_proxy::{AnyController, AnyStore, Gateway};
 
 use crate::said::text;
 
@@ -57,7 +57,7 @@ fn topology() -> Topology {
     "1x8".parse().expect("a topology")
 }
 
-fn front(controller: &FakeController) -> Front {
+fn front(controller: &FakeController) -> Gateway {
     let any: AnyController = Arc::new(controller.clone());
     let name = ControllerName::new("pod:8090").expect("a name");
     let pool = ControllerPool::single(name, Arc::new(any));
@@ -69,7 +69,7 @@ fn front(controller: &FakeController) -> Front {
     vipu_proxy::in_process(ledger, None)
 }
 
-async fn ask(front: &Front, method: &str, path: &str, body: &str) {
+async fn ask(front: &Gateway, method: &str, path: &str, body: &str) {
     let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
     let Ok(request) = Request::builder().method(method).uri(path).body(body) else {
         return;

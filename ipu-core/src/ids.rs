@@ -130,36 +130,36 @@ name!(
     ControllerName, "controller name", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 name!(
-    /// Who excludes IPUs from placement, and alone lifts that again: `health`, `foreign`, or who cordoned them.
-    ExclusionOwner, "exclusion owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+    /// Who cordons IPUs from placement, and alone lifts that again: `health`, `foreign`, or who cordoned them.
+    CordonOwner, "exclusion owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 
 name!(
-    /// The id of an exclusion that the ledger keeps: 1 to 63 letters, digits, `-`, `_` and `.`.
-    ExclusionId, "exclusion id", 63, "1 to 63 letters, digits, '-', '_' or '.'",
+    /// The id of an cordon that the ledger keeps: 1 to 63 letters, digits, `-`, `_` and `.`.
+    CordonId, "exclusion id", 63, "1 to 63 letters, digits, '-', '_' or '.'",
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 );
 
-impl ExclusionOwner {
+impl CordonOwner {
     /// Whether the name is one of those that stand for observations: `health`, `foreign` and `conflict`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         [Self::health(), Self::foreign(), Self::conflict()].contains(self)
     }
 
-    /// The owner of exclusions because the controller calls an IPU unhealthy.
+    /// The owner of cordons because the controller calls an IPU unhealthy.
     #[must_use]
     pub fn health() -> Self {
         Self(Arc::from("health"))
     }
 
-    /// The owner of exclusions because a partition that is not ours has the IPU.
+    /// The owner of cordons because a partition that is not ours has the IPU.
     #[must_use]
     pub fn foreign() -> Self {
         Self(Arc::from("foreign"))
     }
 
-    /// The owner of exclusions of IPUs that an owner of the ledger may still use although its controller does not list
+    /// The owner of cordons of IPUs that an owner of the ledger may still use although its controller does not list
     /// its partition and has put another partition on a part of them.
     #[must_use]
     pub fn conflict() -> Self {

@@ -14,8 +14,8 @@ mod block;
 mod blockers;
 mod blocks;
 mod choose;
+mod cordons;
 mod error;
-mod exclusions;
 mod holders;
 mod index;
 mod observe;
@@ -28,10 +28,10 @@ pub(crate) use block::addresses;
 pub use blockers::Blockers;
 pub use error::{BlockError, InventoryError};
 pub use index::FreeIndex;
-pub use observe::{Misfit, Observed};
-pub use view::{UnknownAllocation, View};
+pub use observe::{ListedInventory, ListingConflict};
+pub use view::{InventoryView, UnknownAllocation};
 
-use exclusions::Exclusions;
+use cordons::Cordons;
 use holders::Holders;
 use pool::Pool;
 
@@ -43,20 +43,20 @@ use pool::Pool;
 pub struct Inventory {
     topology: Topology,
     holders: Holders,
-    exclusions: Exclusions,
-    /// IPUs that nobody holds, by link domain, excluded ones included.
+    cordons: Cordons,
+    /// IPUs that nobody holds, by link domain, cordoned ones included.
     vacant: Vec<u64>,
-    /// IPUs that someone excludes, by link domain.
-    excluded: Vec<u64>,
+    /// IPUs that someone cordons, by link domain.
+    cordoned: Vec<u64>,
     /// One for each allocation in their order; with several allocations, the last one is of all of them.
     pools: Vec<Pool>,
     /// For each link domain, where pools show it.
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<PoolRow>>,
 }
 
 /// Where a pool shows a link domain, or a part of it.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PoolRow {
     pool: usize,
     row: usize,
     /// The IPUs of the row.
@@ -72,7 +72,7 @@ impl Inventory {
         let mut parts = vec![Vec::new(); domains as usize];
         for (number, pool) in pools.iter().enumerate() {
             for (row, (domain, mask)) in pool.rows().enumerate() {
-                parts[domain as usize].push(Part {
+                parts[domain as usize].push(PoolRow {
                     pool: number,
                     row,
                     mask,
@@ -82,9 +82,9 @@ impl Inventory {
         Self {
             topology: topology.clone(),
             holders: Holders::none(domains),
-            exclusions: Exclusions::default(),
+            cordons: Cordons::default(),
             vacant: (0..domains).map(|domain| topology.ipu_mask(domain)).collect(),
-            excluded: vec![0; domains as usize],
+            cordoned: vec![0; domains as usize],
             pools,
             parts,
         }
@@ -96,7 +96,7 @@ impl Inventory {
         &self.topology
     }
 
-    /// How many IPUs can be placed on: in an allocation, not held, not excluded.
+    /// How many IPUs can be placed on: in an allocation, not held, not cordoned.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.everything().free()
@@ -127,12 +127,12 @@ impl Inventory {
     /// # Errors
     ///
     /// [`UnknownAllocation`] if there is no such allocation.
-    pub fn view(&self, allocation: Option<&AllocationId>) -> Result<View<'_>, UnknownAllocation> {
+    pub fn view(&self, allocation: Option<&AllocationId>) -> Result<InventoryView<'_>, UnknownAllocation> {
         let Some(id) = allocation else {
             return Ok(self.everything());
         };
         match self.topology.allocation_number(id) {
-            Some(number) => Ok(View::new(self, number)),
+            Some(number) => Ok(InventoryView::new(self, number)),
             None => Err(UnknownAllocation {
                 allocation: id.clone(),
             }),
@@ -141,11 +141,11 @@ impl Inventory {
 
     /// The view of all allocations.
     #[must_use]
-    pub fn everything(&self) -> View<'_> {
-        View::new(self, self.pools.len() - 1)
+    pub fn everything(&self) -> InventoryView<'_> {
+        InventoryView::new(self, self.pools.len() - 1)
     }
 
-    /// Lets `holder` hold `block`, all of which exists, is not held and is not excluded.
+    /// Lets `holder` hold `block`, all of which exists, is not held and is not cordoned.
     ///
     /// Whether the block is a legal partition is not asked here (a controller may have chosen otherwise):
     /// [`place`](crate::place) answers legal ones only.
@@ -234,10 +234,10 @@ impl Inventory {
         self.holders.len()
     }
 
-    /// The IPUs of a link domain that are neither held nor excluded, bit i for IPU i, whether or not in an allocation.
+    /// The IPUs of a link domain that are neither held nor cordoned, bit i for IPU i, whether or not in an allocation.
     #[must_use]
     pub fn free_mask(&self, link_domain: u32) -> u64 {
-        self.vacant_mask(link_domain) & !self.excluded_mask(link_domain)
+        self.vacant_mask(link_domain) & !self.cordoned_mask(link_domain)
     }
 
     /// The IPUs of a link domain that nobody holds.
@@ -245,17 +245,17 @@ impl Inventory {
         self.vacant.get(link_domain as usize).copied().unwrap_or(0)
     }
 
-    /// The IPUs of a link domain that someone excludes.
-    pub(crate) fn excluded_mask(&self, link_domain: u32) -> u64 {
-        self.excluded.get(link_domain as usize).copied().unwrap_or(0)
+    /// The IPUs of a link domain that someone cordons.
+    pub(crate) fn cordoned_mask(&self, link_domain: u32) -> u64 {
+        self.cordoned.get(link_domain as usize).copied().unwrap_or(0)
     }
 
-    /// Whether all of `block` exists, is not held and is not excluded.
+    /// Whether all of `block` exists, is not held and is not cordoned.
     pub(crate) fn check_available(&self, block: &Block) -> Result<(), InventoryError> {
         for (domain, mask) in block.masks() {
             let missing = mask & !self.topology.ipu_mask(domain);
             let held = mask & !self.vacant_mask(domain) & !missing;
-            let excluded = mask & self.excluded_mask(domain);
+            let cordoned = mask & self.cordoned_mask(domain);
             if let Some(at) = addresses(domain, missing).next() {
                 return Err(InventoryError::Unknown { at });
             }
@@ -265,9 +265,9 @@ impl Inventory {
                 return Err(InventoryError::Held { at, holder });
             }
             if let Some((at, owner)) =
-                addresses(domain, excluded).find_map(|at| Some((at, self.excluded_by(at).next()?.clone())))
+                addresses(domain, cordoned).find_map(|at| Some((at, self.cordoned_by(at).next()?.clone())))
             {
-                return Err(InventoryError::Excluded { at, owner });
+                return Err(InventoryError::Cordoned { at, owner });
             }
         }
         Ok(())
@@ -286,8 +286,8 @@ impl Inventory {
             .filter_map(|(number, pool)| (!pool.is_index_of(free)).then_some(number))
     }
 
-    fn set_excluded(&mut self, domain: u32, mask: u64) {
-        self.excluded[domain as usize] = mask;
+    fn set_cordoned(&mut self, domain: u32, mask: u64) {
+        self.cordoned[domain as usize] = mask;
         self.refresh(domain);
     }
 
@@ -300,7 +300,7 @@ impl Inventory {
     }
 
     /// Where pools show a link domain.
-    fn parts(&self, link_domain: u32) -> &[Part] {
+    fn parts(&self, link_domain: u32) -> &[PoolRow] {
         self.parts.get(link_domain as usize).map_or(&[], Vec::as_slice)
     }
 }

@@ -30,7 +30,7 @@ pub struct JobSpec {
     pub(crate) instances: u32,
     pub(crate) partition: PartitionSpec,
     pub(crate) workers_per_instance: u32,
-    pub(crate) shape: Shape,
+    pub(crate) shape: JobKind,
     pub(crate) launcher_env: Vec<EnvVar>,
     pub(crate) tcp_interface: Option<String>,
     pub(crate) restart: RestartPolicy,
@@ -56,7 +56,7 @@ pub struct JobSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 #[non_exhaustive]
-pub enum Shape {
+pub enum JobKind {
     /// No launcher: the workers of each instance run their own command; the job is done when all are (seed 000 §6.7).
     Workers,
     /// One launcher an instance starts the work on the instance's workers, as `mpirun` does (seed 000 §6.6).
@@ -191,7 +191,7 @@ impl JobSpec {
 
     /// Which processes the job is made of.
     #[must_use]
-    pub const fn shape(&self) -> &Shape {
+    pub const fn shape(&self) -> &JobKind {
         &self.shape
     }
 

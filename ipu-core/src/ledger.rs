@@ -20,10 +20,10 @@ mod admission;
 mod alias;
 pub(crate) mod capacity;
 pub(crate) mod change;
+pub(crate) mod cordon;
 pub(crate) mod diff;
 mod earliest;
 pub(crate) mod entry;
-pub(crate) mod exclusion;
 pub(crate) mod illegal;
 pub(crate) mod line;
 pub(crate) mod location;
@@ -43,37 +43,37 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::ids::{ControllerName, ExclusionId, PartitionId};
-use crate::ledger::capacity::World;
+use crate::ids::{ControllerName, CordonId, PartitionId};
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
+use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::{Entry, EntryState};
-use crate::ledger::exclusion::Exclusion;
-use crate::ledger::line::{LineRules, Room, Verdict, Waiting, Walk};
+use crate::ledger::line::{FreeCapacity, QueueDecision, QueuePolicy, QueueScan, QueueStatus};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// All of the ledger at one revision: entries and exclusions.
+/// All of the ledger at one revision: entries and cordons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerState {
     entries: BTreeMap<PartitionId, Arc<Entry>>,
     /// Those that wait, in the order of the line. It follows from the entries, as do the tickets.
-    line: BTreeMap<Place, Arc<Entry>>,
+    line: BTreeMap<QueueKey, Arc<Entry>>,
     /// The tickets of all entries, in order.
     tickets: BTreeSet<(u64, PartitionId)>,
-    exclusions: BTreeMap<ExclusionId, Arc<Exclusion>>,
+    cordons: BTreeMap<CordonId, Arc<Cordon>>,
 }
 
 /// A place in the line: higher priority first, then the lower ticket; the id only decides where a damaged ledger has a
 /// ticket twice.
-type Place = (Reverse<i32>, u64, PartitionId);
+type QueueKey = (Reverse<i32>, u64, PartitionId);
 
-fn place_of(entry: &Entry) -> Place {
+fn place_of(entry: &Entry) -> QueueKey {
     (Reverse(entry.priority), entry.ticket, entry.id.clone())
 }
 
 impl LedgerState {
-    /// The state of these entries, without exclusions.
+    /// The state of these entries, without cordons.
     #[must_use]
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut state = Self::default();
@@ -114,12 +114,11 @@ impl LedgerState {
                     self.strike(&old);
                 }
             }
-            Change::Exclude(exclusion) => {
-                self.exclusions
-                    .insert(exclusion.id.clone(), Arc::clone(exclusion));
+            Change::Cordon(cordon) => {
+                self.cordons.insert(cordon.id.clone(), Arc::clone(cordon));
             }
             Change::Lift(id) => {
-                self.exclusions.remove(id);
+                self.cordons.remove(id);
             }
         }
     }
@@ -162,12 +161,12 @@ impl LedgerState {
     #[must_use]
     pub fn judge_line(
         &self,
-        world: &World,
-        rules: &LineRules,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         now: Timestamp,
-    ) -> Vec<(PartitionId, Verdict)> {
+    ) -> Vec<(PartitionId, QueueDecision)> {
         let world = &*self.by_controller(world);
-        let mut walk = Walk::new(self, world, rules, now);
+        let mut walk = QueueScan::new(self, world, rules, now);
         self.line()
             .into_iter()
             .map(|entry| (entry.id.clone(), walk.step(entry)))
@@ -180,16 +179,16 @@ impl LedgerState {
     pub fn judge(
         &self,
         id: &PartitionId,
-        world: &World,
-        rules: &LineRules,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         now: Timestamp,
-    ) -> Option<Verdict> {
+    ) -> Option<QueueDecision> {
         let entry = self.get(id)?;
         if !matches!(entry.state, EntryState::Waiting { .. }) {
             return None;
         }
         let world = &*self.by_controller(world);
-        let mut walk = Walk::new(self, world, rules, now);
+        let mut walk = QueueScan::new(self, world, rules, now);
         for ahead in self.ahead_of(entry) {
             walk.pass_over(ahead);
         }
@@ -197,9 +196,13 @@ impl LedgerState {
     }
 
     /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger
-    /// knows of and the controller does not show yet is taken off, and what is excluded; the line is not.
+    /// knows of and the controller does not show yet is taken off, and what is cordoned; the line is not.
     #[must_use]
-    pub fn room(&self, world: &World, spec: &PartitionSpec) -> Vec<(ControllerName, Result<Room, Reason>)> {
+    pub fn room(
+        &self,
+        world: &ControllersSnapshot,
+        spec: &PartitionSpec,
+    ) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
         overlay::room(self, world, spec)
     }
 
@@ -210,7 +213,7 @@ impl LedgerState {
     }
 }
 
-impl Waiting {
+impl QueueStatus {
     /// The queue status of a request that fits now and is granted next; `position` counts from 1.
     #[must_use]
     pub fn next_in_line(position: u32) -> Self {

@@ -56,49 +56,57 @@ mod units;
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
 pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
-    AccountName, AgentId, AllocationId, ClusterId, ControllerName, ExclusionId, ExclusionOwner, JobKey,
-    JobName, JobUid, NameError, Namespace, Owner, PartitionId,
+    AccountName, AgentId, AllocationId, ClusterId, ControllerName, CordonId, CordonOwner, JobKey, JobName,
+    JobUid, NameError, Namespace, Owner, PartitionId,
 };
 pub use inventory::{
-    Block, BlockError, Blockers, FreeIndex, Inventory, InventoryError, Misfit, Observed, UnknownAllocation,
-    View,
+    Block, BlockError, Blockers, FreeIndex, Inventory, InventoryError, InventoryView, ListedInventory,
+    ListingConflict, UnknownAllocation,
 };
 pub use ipuof::{GcdConfig, IpuofConfig, IpuofDevice, IpuofEnv, MpiEnv, hostfile};
-pub use job::limits::{Limits, Origin};
-pub use job::parse::Parsed;
+pub use job::limits::{JobOrigin, Limits};
+pub use job::parse::ParsedJob;
 pub use job::raw::{
     EnvVar, IntOrString, RawInteractive, RawJob, RawLauncher, RawMetadata, RawRestartPolicy,
     RawRollingUpdate, RawSpec, RawStrategy, RawWorkers,
 };
 pub use job::violation::{Violation, Warning};
-pub use job::{CleanPodPolicy, JobSpec, RestartPolicy, Shape};
+pub use job::{CleanPodPolicy, JobKind, JobSpec, RestartPolicy};
 pub use ledger::LedgerState;
-pub use ledger::capacity::{Capacity, ControllerView, Listing, SelectionOrder, Service, Unbounded, World};
+pub use ledger::capacity::{
+    Capacity, ControllerView, ControllersSnapshot, Listing, SelectionOrder, ServiceState, Unbounded,
+};
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
-pub use ledger::diff::{Action, Claim, Life, Owners, lost};
-pub use ledger::entry::{Entry, EntryState, LinePolicy, Operation, Pin, PlacedBy, Refused, Request};
-pub use ledger::exclusion::{Excluded, Exclusion, ExclusionTarget};
-pub use ledger::illegal::Illegal;
-pub use ledger::line::{Blocker, LineRules, Room, Verdict, Waiting};
+pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
+pub use ledger::diff::{Action, Claim, OwnerLiveness, Owners, lost};
+pub use ledger::entry::{
+    ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
+};
+pub use ledger::illegal::TransitionError;
+pub use ledger::line::{Blocker, FreeCapacity, QueueDecision, QueuePolicy, QueueStatus};
 pub use ledger::location::Location;
-pub use ledger::moves::{Admission, CallWindow, Release, Step};
+pub use ledger::moves::{Admission, CallWindow, Release, Transition};
 pub use ledger::namespaces::NamespaceRules;
 pub use ledger::overlay::PlacementConflict;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::repeat::RepeatedCreate;
-pub use ledger::space::Space;
-pub use ledger::stats::{Stats, Tally};
+pub use ledger::space::InventoryCapacity;
+pub use ledger::stats::{IpuCounts, Stats};
 pub use ledger::usage::{HoldEnd, UsageRecord};
-pub use ledger::what_if::WhatIf;
-pub use observation::{Gone, InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+pub use ledger::what_if::DryRun;
+pub use observation::{
+    InstanceFacts, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,
+};
 pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState, SpecError};
 pub use placement::{
     BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
 };
-pub use plan::{Culprit, Effect, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome, Plan, plan};
+pub use plan::{
+    Effect, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Plan, plan,
+};
 pub use reason::Reason;
 pub use topology::{
-    AgentAttributes, Allocation, Cluster, Discovered, IpuAddress, LinkDomain, Topology, TopologyError,
+    AgentAttributes, Allocation, Cluster, DiscoveredTopology, IpuAddress, LinkDomain, Topology, TopologyError,
 };
 pub use units::{IpuCount, IpuCountError, Timestamp};
 

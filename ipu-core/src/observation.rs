@@ -86,7 +86,7 @@ pub struct InstanceFacts {
     /// know how they ended; or cannot know whether they were there before he looked, because what they need was ready by
     /// then. A worker that is gone after all workers of its attempt ran, and a launcher that ran, need not be here: the record tells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gone: Vec<Gone>,
+    pub gone: Vec<MissingProcess>,
 }
 
 impl InstanceFacts {
@@ -107,7 +107,7 @@ impl InstanceFacts {
 /// nobody can look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gone {
+pub struct MissingProcess {
     /// Which worker of its instance, from 0; none if it is the launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AllocationId;
-use crate::inventory::{Block, Inventory, View};
+use crate::inventory::{Block, Inventory, InventoryView};
 use crate::units::IpuCount;
 
 mod best_fit;
@@ -87,7 +87,7 @@ pub trait PlacementPolicy {
     fn name(&self) -> &str;
 
     /// The block to take; none to decline. `view` is limited to the allocation of the request.
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block>;
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block>;
 }
 
 /// Where a partition can go. That it cannot go anywhere is an answer, not an error.
@@ -103,7 +103,7 @@ pub enum Placement {
 
 /// Where `request` goes in `inventory` by `policy`. Nothing changes; [`Inventory::occupy`] takes the answer.
 ///
-/// *Guarantees*. What fits is legal, whatever the policy does: aligned, of the size asked for, free, not excluded, in one
+/// *Guarantees*. What fits is legal, whatever the policy does: aligned, of the size asked for, free, not cordoned, in one
 /// allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `Excluded` are given only if no legal block
 /// exists at all.
 ///
@@ -144,7 +144,7 @@ pub fn place(inventory: &Inventory, request: &PlacementRequest, policy: &dyn Pla
 }
 
 /// The rule that a choice breaks.
-fn illegal(view: &View<'_>, request: &PlacementRequest, block: &Block) -> Option<IllegalChoice> {
+fn illegal(view: &InventoryView<'_>, request: &PlacementRequest, block: &Block) -> Option<IllegalChoice> {
     if block.ipus() != request.size.get() {
         return Some(IllegalChoice::WrongSize(block.ipus()));
     }
@@ -158,7 +158,7 @@ fn illegal(view: &View<'_>, request: &PlacementRequest, block: &Block) -> Option
 }
 
 /// Why a policy found nothing.
-fn why_not(view: &View<'_>, request: &PlacementRequest, policy: &dyn PlacementPolicy) -> Impossible {
+fn why_not(view: &InventoryView<'_>, request: &PlacementRequest, policy: &dyn PlacementPolicy) -> Impossible {
     let size = request.size;
     let (free, largest_block) = (view.free(), view.largest_block().map_or(0, IpuCount::get));
     let capacity = view.capacity().map_or(0, IpuCount::get);
@@ -175,13 +175,13 @@ fn why_not(view: &View<'_>, request: &PlacementRequest, policy: &dyn PlacementPo
             capacity,
             allocation: request.allocation.clone(),
         }
-    } else if view.would_fit_without_exclusions(size) {
-        Impossible::Excluded {
+    } else if view.would_fit_without_cordons(size) {
+        Impossible::Cordoned {
             size,
             free,
             largest_block,
-            excluded: view.excluded(),
-            owners: view.excluders(),
+            cordoned: view.cordoned(),
+            owners: view.cordon_owners(),
         }
     } else if free < size.get() {
         Impossible::NotEnoughFree {
@@ -204,7 +204,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::ids::{ExclusionOwner, PartitionId};
+    use crate::ids::{CordonOwner, PartitionId};
     use crate::reason::Reason;
     use crate::topology::{IpuAddress, Topology};
 
@@ -288,12 +288,10 @@ mod tests {
                 "cannot fit 64 IPUs: the largest partition that one allocation can form is of 32"
             )
         );
-        let mut excluded = Inventory::new(&pod);
-        excluded.exclude(&ExclusionOwner::health(), ipus([3])).unwrap();
-        excluded
-            .exclude(&ExclusionOwner::foreign(), ipus(16..18))
-            .unwrap();
-        let reason = refused(&excluded, 32, &FirstFit);
+        let mut cordoned = Inventory::new(&pod);
+        cordoned.cordon(&CordonOwner::health(), ipus([3])).unwrap();
+        cordoned.cordon(&CordonOwner::foreign(), ipus(16..18)).unwrap();
+        let reason = refused(&cordoned, 32, &FirstFit);
         assert_eq!(
             (&*reason.code, &*reason.message),
             (
@@ -330,7 +328,7 @@ mod tests {
             fn name(&self) -> &'static str {
                 "always"
             }
-            fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+            fn choose(&self, _: &InventoryView<'_>, _: &PlacementRequest) -> Option<Block> {
                 Some(self.0.clone())
             }
         }
@@ -339,7 +337,7 @@ mod tests {
             fn name(&self) -> &'static str {
                 "never"
             }
-            fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+            fn choose(&self, _: &InventoryView<'_>, _: &PlacementRequest) -> Option<Block> {
                 None
             }
         }

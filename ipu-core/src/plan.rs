@@ -23,7 +23,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use effect::Effect;
-pub use status::{Culprit, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome};
+pub use status::{FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus};
 
 use crate::job::JobSpec;
 use crate::observation::Observation;
@@ -61,7 +61,7 @@ pub struct Plan {
 /// of which that is not certain as alive. A process that was told to stop is reported as stopping until it is gone, and
 /// then not at all.
 pub fn plan(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut pass = view::Pass::new(job, seen);
+    let mut pass = view::PlanContext::new(job, seen);
     if !seen.deleted {
         pass.judge();
     }

@@ -15,7 +15,7 @@ mod build;
 mod error;
 mod text;
 
-pub use agents::{AgentAttributes, Discovered};
+pub use agents::{AgentAttributes, DiscoveredTopology};
 pub use error::TopologyError;
 
 /// One IPU by its address in a [`Topology`]; ordered as the hardware is.
@@ -82,12 +82,12 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "build::Raw", into = "build::Raw")]
 pub struct Topology {
-    parts: Arc<Parts>,
+    parts: Arc<TopologyParts>,
 }
 
 /// What a topology is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Parts {
+struct TopologyParts {
     clusters: Vec<Cluster>,
     allocations: Vec<Allocation>,
     /// The allocations by their place in the list.

@@ -115,7 +115,7 @@ impl TokenReviewOptions {
 /// Who the API server says that the caller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Identity {
+pub struct TokenIdentity {
     /// The user's name, such as `system:serviceaccount:default:operator`.
     pub user: String,
     /// What tells it from another one of that name.
@@ -156,7 +156,7 @@ pub struct TokenReviewer {
     client: Client,
     options: TokenReviewOptions,
     /// By token; whom it is and until when that counts. Never shown.
-    cached: Mutex<HashMap<String, (Identity, Instant)>>,
+    cached: Mutex<HashMap<String, (TokenIdentity, Instant)>>,
     at_a_time: Semaphore,
 }
 
@@ -189,7 +189,7 @@ impl TokenReviewer {
     /// # Errors
     ///
     /// [`AuthError`]; none of them tells the token.
-    pub async fn review(&self, token: &str) -> Result<Identity, AuthError> {
+    pub async fn review(&self, token: &str) -> Result<TokenIdentity, AuthError> {
         let plausible =
             !token.is_empty() && token.len() <= LONGEST_TOKEN && token.bytes().all(|b| b.is_ascii_graphic());
         if !plausible {
@@ -222,7 +222,7 @@ impl TokenReviewer {
         Ok(identity)
     }
 
-    fn remembered(&self, token: &str) -> Option<Identity> {
+    fn remembered(&self, token: &str) -> Option<TokenIdentity> {
         let now = Instant::now();
         self.cached()
             .get(token)
@@ -230,7 +230,7 @@ impl TokenReviewer {
             .map(|(identity, _)| identity.clone())
     }
 
-    fn remember(&self, token: &str, identity: &Identity, asked: Instant) {
+    fn remember(&self, token: &str, identity: &TokenIdentity, asked: Instant) {
         let until = asked + self.options.cache.min(LONGEST_CACHE);
         let mut cached = self.cached();
         if cached.len() >= CACHED {
@@ -244,13 +244,13 @@ impl TokenReviewer {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn cached(&self) -> MutexGuard<'_, HashMap<String, (Identity, Instant)>> {
+    fn cached(&self) -> MutexGuard<'_, HashMap<String, (TokenIdentity, Instant)>> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What the API server's answer means.
-fn judge(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<Identity, AuthError> {
+fn judge(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<TokenIdentity, AuthError> {
     if status.authenticated != Some(true) {
         let detail = status.error.filter(|error| !error.is_empty());
         return Err(unauthenticated(
@@ -272,7 +272,7 @@ fn judge(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<Iden
     if !allowed {
         return Err(AuthError::NotAllowed { user: name });
     }
-    Ok(Identity {
+    Ok(TokenIdentity {
         user: name,
         uid: user.uid,
         groups: user.groups.unwrap_or_default(),

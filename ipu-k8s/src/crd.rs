@@ -33,9 +33,11 @@ mod raw;
 mod schema;
 mod status;
 
-pub use self::document::{Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, Skipped, read_manifests};
-pub use self::edit::{Edit, EditError};
-pub use self::host::{HostContainer, HostView, Ignored, UnsupportedEnv};
+pub use self::document::{
+    Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument, read_manifests,
+};
+pub use self::edit::{EditError, FieldEdit};
+pub use self::host::{HostContainer, HostView, IgnoredField, UnsupportedEnv};
 pub use self::job::{
     Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, ObjectMeta, PodTemplate, RestartPolicy,
     RollingUpdate, Strategy, Workers,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Claim, ControllerName, JobKey, Life, Limits, Owner, Request};
+use ipu_core::{Claim, ControllerName, JobKey, Limits, Owner, OwnerLiveness, Request};
 use ipu_ledger::{Entry, Liveness};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -115,26 +115,26 @@ impl IpuJobLiveness {
         }
     }
 
-    async fn life(&self, job: &JobKey) -> Life {
+    async fn life(&self, job: &JobKey) -> OwnerLiveness {
         let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
         if !is_object_name(namespace) || !is_object_name(name) {
             // No IPUJob can be called so: the entry came from elsewhere, and nothing of it is to be asked here.
-            return Life::Unknown;
+            return OwnerLiveness::Unknown;
         }
         if self.was_listed(job.uid.as_str()).await {
-            return Life::Live;
+            return OwnerLiveness::Live;
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
         match bounded(PATIENCE, api.get_metadata(name)).await {
             Ok(found) => match found.metadata.uid {
-                Some(uid) if uid == job.uid.as_str() => Life::Live,
+                Some(uid) if uid == job.uid.as_str() => OwnerLiveness::Live,
                 Some(_) => self.life_after(job).await,
-                None => Life::Unknown,
+                None => OwnerLiveness::Unknown,
             },
             Err(failure) if is_absent(&failure, name) => self.life_after(job).await,
             Err(failure) => {
                 tracing::debug!(%job, %failure, "whether an IPUJob lives is not known");
-                Life::Unknown
+                OwnerLiveness::Unknown
             }
         }
     }
@@ -142,11 +142,11 @@ impl IpuJobLiveness {
 
 impl IpuJobLiveness {
     /// What is left of an IPUJob that is gone: its Kubernetes Pods may still be on their way out, and use the partition.
-    async fn life_after(&self, job: &JobKey) -> Life {
+    async fn life_after(&self, job: &JobKey) -> OwnerLiveness {
         let uid = job.uid.as_str();
         if !is_label_value(uid) {
             // No Kubernetes Pod can bear it.
-            return Life::Dead;
+            return OwnerLiveness::Dead;
         }
         let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         let api: Api<DynamicObject> =
@@ -156,14 +156,14 @@ impl IpuJobLiveness {
             .fields("status.phase!=Succeeded,status.phase!=Failed")
             .limit(1);
         match bounded(PATIENCE, api.list_metadata(&left)).await {
-            Ok(found) if found.items.is_empty() => Life::Dead,
+            Ok(found) if found.items.is_empty() => OwnerLiveness::Dead,
             Ok(_) => {
                 tracing::info!(%job, "an IPUJob is gone, and its Kubernetes Pods are not yet");
-                Life::Unknown
+                OwnerLiveness::Unknown
             }
             Err(failure) => {
                 tracing::warn!(%job, %failure, "an IPUJob is gone, and whether its Kubernetes Pods are is not known");
-                Life::Unknown
+                OwnerLiveness::Unknown
             }
         }
     }
@@ -171,10 +171,10 @@ impl IpuJobLiveness {
 
 #[async_trait]
 impl Liveness for IpuJobLiveness {
-    async fn life_of(&self, entry: &Entry) -> Life {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         match &entry.owner {
             Some(owner) if Self::judges(owner) => self.life(&owner.job).await,
-            _ => Life::Unknown,
+            _ => OwnerLiveness::Unknown,
         }
     }
 

@@ -30,7 +30,7 @@ mod turns;
 
 pub use self::cache::Cache;
 pub use self::kubernetes::KubeApi;
-pub use self::pods::{Count, KubePod};
+pub use self::pods::{KubePod, PodOutcome};
 pub use self::port::{ApiServer, JobEvent, Partitions, PortError, Severity};
-pub use self::reconcile::{Operator, Wake};
+pub use self::reconcile::{Reconciler, Requeue};
 pub use self::run::{Observer, RunOptions, run};

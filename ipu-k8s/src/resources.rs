@@ -27,10 +27,10 @@ mod worker;
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobSpec, Limits, PartitionId, Shape};
+use ipu_core::{JobKind, JobSpec, Limits, PartitionId};
 use serde_json::{Map, Value, json};
 
-pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER, selector};
+pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
 pub(crate) use self::shared::launcher_role;
 
 use crate::crd::{IpuJob, leads_to_partition};
@@ -41,7 +41,7 @@ pub const FIELD_MANAGER: &str = "ipu-operator";
 /// What an installation decides for all jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Installation {
+pub struct InstallationDefaults {
     /// Whether workers and launchers are on their node's network and privileged (`worker.hostNetwork`, seed 000 §6.11).
     pub network: Network,
     /// The image that `ipu-launcher` is in.
@@ -52,7 +52,7 @@ pub struct Installation {
     pub max_requested: u32,
 }
 
-impl Default for Installation {
+impl Default for InstallationDefaults {
     fn default() -> Self {
         Self {
             network: Network::Host,
@@ -76,7 +76,7 @@ pub enum Network {
 
 /// The partition that a process runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PartitionEndpoint {
     /// Its id.
     pub partition: PartitionId,
     /// The variables that lead to it.
@@ -87,22 +87,22 @@ pub struct Place {
 
 /// Makes the objects of one job.
 #[derive(Clone, Copy, Debug)]
-pub struct Blueprint<'a> {
+pub struct ResourceBuilder<'a> {
     /// The job as it was submitted.
     pub job: &'a IpuJob,
     /// The same, parsed.
     pub spec: &'a JobSpec,
     /// What the installation decides.
-    pub installation: &'a Installation,
+    pub installation: &'a InstallationDefaults,
 }
 
-impl Blueprint<'_> {
+impl ResourceBuilder<'_> {
     /// Everything but workers, launchers and [their rights](Self::launcher_rights) that a job with a launcher needs, to be
     /// applied in this order.
     #[must_use]
     pub fn shared(&self) -> Vec<Value> {
         match self.spec.shape() {
-            Shape::Workers => Vec::new(),
+            JobKind::Workers => Vec::new(),
             _ => self.shared_objects(),
         }
     }
@@ -154,7 +154,7 @@ impl Blueprint<'_> {
     fn pod_metadata(
         &self,
         name: &str,
-        role: Role,
+        role: PodRole,
         instance: u32,
         worker: Option<u32>,
         attempt: u32,
@@ -176,7 +176,7 @@ impl Blueprint<'_> {
     }
 
     /// What a Kubernetes Pod of the job has, whatever it is for: the network, the nodes, no restarts.
-    fn finish(&self, spec: &mut Map<String, Value>, place: &Place) {
+    fn finish(&self, spec: &mut Map<String, Value>, place: &PartitionEndpoint) {
         spec.insert("restartPolicy".to_owned(), "Never".into());
         if let Some((key, value)) = &place.node_label {
             let mut nodes = object(spec.get("nodeSelector").unwrap_or(&Value::Null));

@@ -1,6 +1,6 @@
 //! The ledger in a ConfigMap.
 //!
-//! One key per partition and one per exclusion, so that a person sees what is held with `kubectl get configmap
+//! One key per partition and one per cordon, so that a person sees what is held with `kubectl get configmap
 //! ipu-partitions-tracker -o yaml`, and two annotations: the layout's version, and the word of the last write. The ConfigMap
 //! outlives the programs that use it.
 //!
@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use ipu_core::{Change, FormatError};
-use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, Turn};
+use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, WriteLock};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -41,9 +41,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::{Failure, METADATA_ONLY, bounded, connect};
-use content::{Content, Full, Unreadable, annotation, namespace_share};
-use pace::Pace;
-use revision::{At, LAYOUT, WRITE, Words};
+use content::{ConfigMapFull, Content, Unreadable, annotation, namespace_share};
+use pace::WriteBudget;
+use revision::{ConfigMapRevision, LAYOUT, WRITE, WriteTokens};
 
 pub use usage::UsageOptions;
 
@@ -107,17 +107,17 @@ impl ConfigMapOptions {
 pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,
-    words: Words,
-    pace: Pace,
-    known: Mutex<Option<Known>>,
+    words: WriteTokens,
+    pace: WriteBudget,
+    known: Mutex<Option<CachedConfigMap>>,
     /// The highest version that was seen: it never goes down, unless etcd was restored.
     highest: AtomicU64,
 }
 
 /// What the ConfigMap holds at some state of it.
 #[derive(Clone)]
-struct Known {
-    at: At,
+struct CachedConfigMap {
+    at: ConfigMapRevision,
     content: Content,
 }
 
@@ -144,8 +144,8 @@ impl ConfigMapStore {
         Ok(Self {
             client,
             options,
-            words: Words::new(),
-            pace: Pace::new(),
+            words: WriteTokens::new(),
+            pace: WriteBudget::new(),
             known: Mutex::new(None),
             highest: AtomicU64::new(0),
         })
@@ -161,7 +161,7 @@ impl ConfigMapStore {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+    fn known(&self) -> MutexGuard<'_, Option<CachedConfigMap>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,14 +173,14 @@ impl ConfigMapStore {
     }
 
     /// Where the ledger is now, without its content; none if it is not there, or is no ledger.
-    async fn head(&self) -> Result<Option<At>, Failure> {
+    async fn head(&self) -> Result<Option<ConfigMapRevision>, Failure> {
         let api = self.api();
         let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
-        Ok(found.and_then(|found| At::of(&found.metadata)))
+        Ok(found.and_then(|found| ConfigMapRevision::of(&found.metadata)))
     }
 
     /// All of the ledger. Makes it if it is not there.
-    async fn fetch(&self) -> Result<Known, StoreError> {
+    async fn fetch(&self) -> Result<CachedConfigMap, StoreError> {
         for _ in 0..TRIES {
             let api = self.api();
             let found = bounded(self.options.timeout, api.get_opt(&self.options.name))
@@ -190,7 +190,7 @@ impl ConfigMapStore {
                 self.create().await?;
                 continue;
             };
-            match At::of(&found.metadata) {
+            match ConfigMapRevision::of(&found.metadata) {
                 Some(at) => return self.read(at, found),
                 None => self.take_over(&found).await?,
             }
@@ -201,7 +201,7 @@ impl ConfigMapStore {
         })
     }
 
-    fn read(&self, at: At, found: ConfigMap) -> Result<Known, StoreError> {
+    fn read(&self, at: ConfigMapRevision, found: ConfigMap) -> Result<CachedConfigMap, StoreError> {
         let layout = found
             .metadata
             .annotations
@@ -232,7 +232,7 @@ impl ConfigMapStore {
         if let Some((writer, number)) = self.words.other(&at.write) {
             self.pace.count_other(writer, number, content.size());
         }
-        let known = Known { at, content };
+        let known = CachedConfigMap { at, content };
         *self.known() = Some(known.clone());
         Ok(known)
     }
@@ -326,7 +326,7 @@ impl ConfigMapStore {
     }
 
     /// What the ConfigMap holds at `at`; none if it is not there any more.
-    async fn content_at(&self, at: &At) -> Result<Option<Content>, StoreError> {
+    async fn content_at(&self, at: &ConfigMapRevision) -> Result<Option<Content>, StoreError> {
         let remembered = self.known().clone();
         if let Some(known) = remembered.filter(|known| known.at == *at) {
             return Ok(Some(known.content));
@@ -336,7 +336,7 @@ impl ConfigMapStore {
     }
 
     /// What a write that was refused means.
-    async fn refused(&self, failure: Failure, at: &At, basis: &Revision) -> StoreError {
+    async fn refused(&self, failure: Failure, at: &ConfigMapRevision, basis: &Revision) -> StoreError {
         let conflict = StoreError::Conflict { basis: basis.clone() };
         match failure.code() {
             // Another version, or none.
@@ -381,28 +381,28 @@ impl LedgerStore for ConfigMapStore {
         Ok(Some(Snapshot {
             revision: known.at.revision(),
             entries: known.content.entries(),
-            exclusions: known.content.exclusions(),
+            cordons: known.content.cordons(),
         }))
     }
 
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
         let conflict = || StoreError::Conflict { basis: basis.clone() };
-        let at = At::parse(basis).ok_or_else(conflict)?;
+        let at = ConfigMapRevision::parse(basis).ok_or_else(conflict)?;
         let content = self.content_at(&at).await?.ok_or_else(conflict)?;
         let write = content
             .write(&at, &self.words.next(), changes, self.options.most_bytes)
-            .map_err(|Full(detail)| StoreError::Full { detail })?;
+            .map_err(|ConfigMapFull(detail)| StoreError::Full { detail })?;
         self.pace.count(write.content.size());
         let metadata = match self.patch(&write.patch).await {
             Ok(metadata) => metadata,
             Err(failure) => return Err(self.refused(failure, &at, basis).await),
         };
-        let Some(now) = At::of(&metadata) else {
+        let Some(now) = ConfigMapRevision::of(&metadata) else {
             return Err(self.corrupt("the API server's answer to a write tells no version".into()));
         };
         self.highest.fetch_max(now.number(), Ordering::Relaxed);
         let revision = now.revision();
-        *self.known() = Some(Known {
+        *self.known() = Some(CachedConfigMap {
             at: now,
             content: write.content,
         });
@@ -411,7 +411,7 @@ impl LedgerStore for ConfigMapStore {
 
     /// Processes need no turns: of two that write at the same time one looks again. Whoever writes much has to wait for etcd
     /// to keep up, and here those who wait share the next write.
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         let wait = self.pace.wait();
         if !wait.is_zero() {
             tracing::debug!(
@@ -421,6 +421,6 @@ impl LedgerStore for ConfigMapStore {
             );
             tokio::time::sleep(wait).await;
         }
-        Ok(Turn::default())
+        Ok(WriteLock::default())
     }
 }

@@ -40,9 +40,9 @@ mod rules;
 
 use serde_json::Value;
 
-pub use self::answer::Answer;
-use self::request::{Asked, Request};
+pub use self::answer::ReviewResponse;
 pub use self::request::{MAX_REVIEW_BYTES, ReviewError};
+use self::request::{Request, ReviewTarget};
 pub use self::rules::AdmissionRules;
 
 /// The finalizer of an IPUJob: it goes when the ledger has taken over the release of its partitions.
@@ -59,13 +59,13 @@ pub const MANAGED_BY: &str = IpuJob::OPERATOR;
 /// # Errors
 ///
 /// [`ReviewError`] if `review` is no `AdmissionReview` that could be answered.
-pub fn mutate(review: &[u8]) -> Result<Answer, ReviewError> {
+pub fn mutate(review: &[u8]) -> Result<ReviewResponse, ReviewError> {
     let request = Request::read(review)?;
     Ok(match request.asked() {
-        Asked::Job { new, old } if !is_being_deleted(new) => {
-            Answer::allow(&request).with_patch(&defaults::patch(new, old))
+        ReviewTarget::Job { new, old } if !is_being_deleted(new) => {
+            ReviewResponse::allow(&request).with_patch(&defaults::patch(new, old))
         }
-        _ => Answer::allow(&request),
+        _ => ReviewResponse::allow(&request),
     })
 }
 
@@ -74,17 +74,19 @@ pub fn mutate(review: &[u8]) -> Result<Answer, ReviewError> {
 /// # Errors
 ///
 /// [`ReviewError`] if `review` is no `AdmissionReview` that could be answered.
-pub fn validate(review: &[u8], rules: &AdmissionRules) -> Result<Answer, ReviewError> {
+pub fn validate(review: &[u8], rules: &AdmissionRules) -> Result<ReviewResponse, ReviewError> {
     let request = Request::read(review)?;
     Ok(match request.asked() {
-        Asked::Nothing => Answer::allow(&request),
-        Asked::Stranger(resource) => {
-            Answer::allow(&request).with_warnings([format!("no rule of IPUJobs is about {resource}")])
+        ReviewTarget::Nothing => ReviewResponse::allow(&request),
+        ReviewTarget::Stranger(resource) => {
+            ReviewResponse::allow(&request).with_warnings([format!("no rule of IPUJobs is about {resource}")])
         }
-        Asked::Missing => Answer::unusable(&request, "the review has no object to look at"),
-        Asked::Job { new, .. } | Asked::Scale { new, .. } if is_being_deleted(new) => Answer::allow(&request),
-        Asked::Job { new, old } => job::judge(&request, new, old, rules),
-        Asked::Scale { new, old } => rules::judge_scale(&request, new, old, rules),
+        ReviewTarget::Missing => ReviewResponse::unusable(&request, "the review has no object to look at"),
+        ReviewTarget::Job { new, .. } | ReviewTarget::Scale { new, .. } if is_being_deleted(new) => {
+            ReviewResponse::allow(&request)
+        }
+        ReviewTarget::Job { new, old } => job::judge(&request, new, old, rules),
+        ReviewTarget::Scale { new, old } => rules::judge_scale(&request, new, old, rules),
     })
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{ControllerName, JobKey, Topology};
-use ipu_ledger::{Entry, Ledger, LedgerOptions, Life, Owner, PartitionSpec, Request, SqliteStore};
+use ipu_ledger::{Entry, Ledger, LedgerOptions, Owner, OwnerLiveness, PartitionSpec, Request, SqliteStore};
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController, VipuController};
 use vipu_sim::Simulator;
 
@@ -24,12 +24,12 @@ fn started(pid: u32) -> Option<String> {
     Some(format!("{pid}@{}", after_name.split(' ').nth(19)?))
 }
 
-fn life_of(entry: &Entry) -> Life {
+fn life_of(entry: &Entry) -> OwnerLiveness {
     let recorded = entry.holder.split('@').next().and_then(|pid| pid.parse().ok());
     match recorded.map(started) {
-        Some(now) if now.as_deref() == Some(entry.holder.as_str()) => Life::Live,
-        Some(_) => Life::Dead,
-        None => Life::Unknown,
+        Some(now) if now.as_deref() == Some(entry.holder.as_str()) => OwnerLiveness::Live,
+        Some(_) => OwnerLiveness::Dead,
+        None => OwnerLiveness::Unknown,
     }
 }
 

@@ -1,21 +1,23 @@
 //! What the ledger answers.
 
-use ipu_core::{Action, ControllerName, Entry, IpuPlace, PartitionId, PlacementConflict, Timestamp, Waiting};
+use ipu_core::{
+    Action, ControllerName, Entry, IpuPlace, PartitionId, PlacementConflict, QueueStatus, Timestamp,
+};
 use serde::Serialize;
 
 /// What a request comes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Answer {
+pub enum EnsureOutcome {
     /// The partition is ready for the attempt.
     Active(Grant),
     /// It is not ready yet; ask again.
     Pending(Pending),
     /// It waits in the line; ask again.
-    Waiting(Waiting),
+    Waiting(QueueStatus),
     /// It does not fit now and was not to wait: nothing was recorded.
-    Refused(Waiting),
+    Refused(QueueStatus),
 }
 
 /// A partition that is ready.

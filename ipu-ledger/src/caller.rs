@@ -1,6 +1,6 @@
 //! Clients that wait for the answer to a request, and may go away.
 
-use ipu_core::{Illegal, PartitionId, Timestamp};
+use ipu_core::{PartitionId, Timestamp, TransitionError};
 use tokio::sync::watch;
 
 use crate::error::LedgerError;
@@ -48,7 +48,7 @@ impl Expiry {
     /// # Errors
     ///
     /// [`Illegal::TooLate`].
-    pub(crate) fn check_caller(&self, id: &PartitionId, now: Timestamp) -> Result<(), Illegal> {
+    pub(crate) fn check_caller(&self, id: &PartitionId, now: Timestamp) -> Result<(), TransitionError> {
         match &self.caller {
             Some(caller) if caller.is_gone() => Err(too_late(id, now)),
             _ => Ok(()),
@@ -77,8 +77,8 @@ impl Expiry {
     }
 }
 
-fn too_late(id: &PartitionId, now: Timestamp) -> Illegal {
-    Illegal::TooLate {
+fn too_late(id: &PartitionId, now: Timestamp) -> TransitionError {
+    TransitionError::TooLate {
         id: id.clone(),
         not_after: now,
         now,

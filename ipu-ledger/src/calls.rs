@@ -23,20 +23,20 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Until when a call is not repeated that was refused.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct CallBackoff {
     until: Instant,
     pause: Duration,
 }
 
 /// Calls by partition, and a lock per partition.
 #[derive(Default)]
-pub(crate) struct CallBook {
+pub(crate) struct InflightCalls {
     calls: Mutex<BTreeMap<PartitionId, Calls>>,
-    rests: Mutex<BTreeMap<PartitionId, Rest>>,
+    rests: Mutex<BTreeMap<PartitionId, CallBackoff>>,
     locks: Mutex<BTreeMap<PartitionId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl CallBook {
+impl InflightCalls {
     /// What is known of the calls of the intent or release that has this fence.
     pub(crate) fn of(&self, id: &PartitionId, fence: Timestamp) -> Option<Calls> {
         locked(&self.calls)
@@ -73,7 +73,7 @@ impl CallBook {
         let pause = rests.get(id).map_or(first, |rest| rest.pause.saturating_mul(2));
         let pause = pause.min(MAX_BACKOFF);
         let until = Instant::now() + pause;
-        rests.insert(id.clone(), Rest { until, pause });
+        rests.insert(id.clone(), CallBackoff { until, pause });
     }
 
     /// Why the call for `id` is not repeated now; none if it may be.
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_back_off_of_a_refused_call_stays_below_its_limit_however_often_it_is_refused() {
-        let (book, id) = (CallBook::default(), PartitionId::new("p").unwrap());
+        let (book, id) = (InflightCalls::default(), PartitionId::new("p").unwrap());
         for _ in 0..200 {
             book.rest(&id, Duration::from_millis(500));
         }

@@ -1,6 +1,6 @@
-//! The stored form of an entry and of an exclusion: one JSON object with its format version, the same in every store.
+//! The stored form of an entry and of an cordon: one JSON object with its format version, the same in every store.
 
-use ipu_core::{Entry, Exclusion, FormatError, check_format};
+use ipu_core::{Cordon, Entry, FormatError, check_format};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum DecodeError {
     /// Another build wrote it.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// It is not an entry, or not an exclusion, at all.
+    /// It is not an entry, or not an cordon, at all.
     #[error("a stored record is damaged")]
     Damaged(#[source] serde_json::Error),
 }
@@ -28,9 +28,10 @@ struct Stored<E> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredExclusion<E> {
+struct StoredCordon<E> {
     format: u32,
-    exclusion: E,
+    #[serde(rename = "exclusion")]
+    cordon: E,
 }
 
 /// The stored form of `entry`: a line of JSON.
@@ -44,12 +45,12 @@ pub fn encode(entry: &Entry) -> String {
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// The stored form of `exclusion`: a line of JSON that no entry has.
+/// The stored form of `cordon`: a line of JSON that no entry has.
 #[must_use]
-pub fn encode_exclusion(exclusion: &Exclusion) -> String {
-    let stored = StoredExclusion {
-        format: Exclusion::FORMAT,
-        exclusion,
+pub fn encode_cordon(cordon: &Cordon) -> String {
+    let stored = StoredCordon {
+        format: Cordon::FORMAT,
+        cordon,
     };
     // As for an entry.
     serde_json::to_string(&stored).unwrap_or_default()
@@ -64,13 +65,13 @@ pub fn decode(text: &str) -> Result<Entry, DecodeError> {
     read(text, |stored: &Stored<Entry>| stored.format).map(|stored| stored.entry)
 }
 
-/// The exclusion whose stored form is `text`.
+/// The cordon whose stored form is `text`.
 ///
 /// # Errors
 ///
-/// As [`decode`], of an exclusion.
-pub fn decode_exclusion(text: &str) -> Result<Exclusion, DecodeError> {
-    read(text, |stored: &StoredExclusion<Exclusion>| stored.format).map(|stored| stored.exclusion)
+/// As [`decode`], of an cordon.
+pub fn decode_cordon(text: &str) -> Result<Cordon, DecodeError> {
+    read(text, |stored: &StoredCordon<Cordon>| stored.format).map(|stored| stored.cordon)
 }
 
 fn read<T: DeserializeOwned>(text: &str, format_of: fn(&T) -> u32) -> Result<T, DecodeError> {
@@ -90,7 +91,8 @@ fn read<T: DeserializeOwned>(text: &str, format_of: fn(&T) -> u32) -> Result<T, 
 #[cfg(test)]
 mod tests {
     use ipu_core::{
-        CallWindow, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp, World,
+        CallWindow, ControllersSnapshot, JobKey, LedgerState, Owner, PartitionSpec, QueuePolicy, Request,
+        Timestamp,
     };
 
     use super::*;
@@ -106,7 +108,12 @@ mod tests {
             settle: std::time::Duration::ZERO,
         };
         let step = LedgerState::default()
-            .request(&request, &World::default(), &LineRules::default(), window)
+            .request(
+                &request,
+                &ControllersSnapshot::default(),
+                &QueuePolicy::default(),
+                window,
+            )
             .unwrap();
         match step.changes.into_iter().next() {
             Some(ipu_core::Change::Put(entry)) => Entry::clone(&entry),
@@ -140,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusion_comes_back_and_is_no_entry() {
-        let exclusion = Exclusion::new(
+    fn an_cordon_comes_back_and_is_no_entry() {
+        let cordon = Cordon::new(
             "maintenance".parse().unwrap(),
             "pod001:8090".parse().unwrap(),
-            ipu_core::ExclusionTarget::Ipu("a1".parse().unwrap(), 3),
+            ipu_core::CordonTarget::Ipu("a1".parse().unwrap(), 3),
             "admin".parse().unwrap(),
             "a cable, \"half\" in",
         );
-        let text = encode_exclusion(&exclusion);
-        assert_eq!(decode_exclusion(&text).unwrap(), exclusion);
+        let text = encode_cordon(&cordon);
+        assert_eq!(decode_cordon(&text).unwrap(), cordon);
         assert!(matches!(decode(&text).unwrap_err(), DecodeError::Damaged(_)));
         assert!(matches!(
-            decode_exclusion(&encode(&entry())).unwrap_err(),
+            decode_cordon(&encode(&entry())).unwrap_err(),
             DecodeError::Damaged(_)
         ));
     }

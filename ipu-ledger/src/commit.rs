@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ipu_core::{Change, ChangeKey, Entry, LedgerState, PartitionId, UsageRecord};
 use tokio::sync::{broadcast, oneshot, watch};
 
-use crate::feed::{Feed, LedgerChange, difference};
+use crate::feed::{ChangeFeed, LedgerChange, difference};
 use crate::options::Clock;
 use crate::store::{LedgerStore, Revision, Snapshot, StoreError};
 use crate::usage::UsageLog;
@@ -59,7 +59,7 @@ struct Cached {
     ahead: BTreeMap<PartitionId, Option<Arc<Entry>>>,
     /// Whether the ledger was ever loaded. What was there before is no change.
     loaded: bool,
-    feed: Feed,
+    feed: ChangeFeed,
 }
 
 impl Cached {
@@ -105,7 +105,7 @@ impl Cached {
 
     /// This was stored, by somebody else, when whoever has the number `asked` had come.
     fn take_over(&mut self, snapshot: Snapshot, asked: u64) {
-        self.replace(LedgerState::of(snapshot.entries).with_exclusions(snapshot.exclusions));
+        self.replace(LedgerState::of(snapshot.entries).with_cordons(snapshot.cordons));
         self.revision = Some(snapshot.revision);
         self.as_of = asked;
     }
@@ -224,7 +224,7 @@ impl Drop for Batch<'_> {
 
 impl<S: LedgerStore> Committer<S> {
     pub(crate) fn new(store: S, clock: Clock, usage: Option<Arc<dyn UsageLog>>) -> Self {
-        let (feed, changes) = Feed::new(clock);
+        let (feed, changes) = ChangeFeed::new(clock);
         let known = Arc::default();
         Self {
             store,
@@ -423,7 +423,7 @@ fn frees(state: &LedgerState, change: &Change) -> bool {
     let held = |id| state.get(id).is_some_and(|entry| entry.state.holds());
     match change {
         Change::Remove(_) | Change::Lift(_) => true,
-        Change::Exclude(_) => false,
+        Change::Cordon(_) => false,
         Change::Put(entry) => !entry.state.holds() && held(&entry.id),
     }
 }

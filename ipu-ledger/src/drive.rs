@@ -17,47 +17,47 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ipu_core::{
-    CallWindow, Change, ControllerName, Entry, EntryState, Illegal, LedgerState, LineRules, Location,
-    Operation, PartitionState, Step, Timestamp, World, lost,
+    CallWindow, Change, ControllerName, ControllersSnapshot, Entry, EntryState, LedgerState, Location,
+    Operation, PartitionState, QueuePolicy, Timestamp, Transition, TransitionError, lost,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Grant, Pending};
-use crate::calls::CallBook;
+use crate::answer::{EnsureOutcome, Grant, Pending};
+use crate::calls::InflightCalls;
 use crate::commit::Committer;
 use crate::error::LedgerError;
 use crate::options::{Anchor, LedgerOptions};
 use crate::store::LedgerStore;
-use crate::turn::Turns;
-use crate::views::Views;
+use crate::turn::QueueScans;
+use crate::views::ListingCache;
 
 /// Everything that the clones of a ledger share.
 pub(crate) struct Driver<C: ?Sized, S> {
-    pub(crate) views: Views<C>,
+    pub(crate) views: ListingCache<C>,
     pub(crate) commit: Committer<S>,
-    pub(crate) book: CallBook,
-    pub(crate) turns: Turns,
+    pub(crate) book: InflightCalls,
+    pub(crate) turns: QueueScans,
     pub(crate) options: LedgerOptions,
     anchor: Anchor,
     /// The rules of the line: those of the options, with the quotas in force.
-    rules: RwLock<Arc<LineRules>>,
+    rules: RwLock<Arc<QueuePolicy>>,
 }
 
 /// The controller of an entry.
-pub(crate) struct At<C: ?Sized> {
+pub(crate) struct ControllerHandle<C: ?Sized> {
     pub(crate) name: ControllerName,
     pub(crate) controller: Arc<C>,
 }
 
 /// Pauses between polls: doubling, until the patience is over.
-pub(crate) struct Polls {
+pub(crate) struct PollBackoff {
     until: Instant,
     pause: Duration,
     longest: Duration,
 }
 
-impl Polls {
+impl PollBackoff {
     /// Waits for the next poll; `false` if the patience is over.
     pub(crate) async fn pause(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
@@ -73,10 +73,10 @@ impl Polls {
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
-            views: Views::new(pool),
+            views: ListingCache::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
-            book: CallBook::default(),
-            turns: Turns::default(),
+            book: InflightCalls::default(),
+            turns: QueueScans::default(),
             anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.line.clone())),
             options,
@@ -84,14 +84,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow.
-    pub(crate) async fn world(&self, not_before: Instant) -> World {
+    pub(crate) async fn world(&self, not_before: Instant) -> ControllersSnapshot {
         let mut world = self.views.world(&self.options, not_before).await;
         self.record_aliases(&mut world).await;
         world
     }
 
     /// Records the pairs of names in `world` that belong to one controller by their partitions.
-    pub(crate) async fn record_aliases(&self, world: &mut World) {
+    pub(crate) async fn record_aliases(&self, world: &mut ControllersSnapshot) {
         let found = world.new_aliases(|id| self.commit.known(id));
         if found.is_empty() {
             return;
@@ -121,18 +121,18 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// The rules of the line that are in force.
-    pub(crate) fn rules(&self) -> Arc<LineRules> {
+    pub(crate) fn rules(&self) -> Arc<QueuePolicy> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&rules)
     }
 
-    pub(crate) fn change_rules(&self, change: impl FnOnce(&mut LineRules)) {
+    pub(crate) fn change_rules(&self, change: impl FnOnce(&mut QueuePolicy)) {
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut rules));
     }
 
-    pub(crate) fn polls(&self, patience: Duration) -> Polls {
-        Polls {
+    pub(crate) fn polls(&self, patience: Duration) -> PollBackoff {
+        PollBackoff {
             until: Instant::now() + patience,
             pause: self.options.first_poll,
             longest: self.options.longest_poll,
@@ -143,7 +143,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn apply<T, F>(&self, mut transition: F) -> Result<T, LedgerError>
     where
         T: Send + 'static,
-        F: FnMut(&LedgerState) -> Result<Step<T>, Illegal> + Send + 'static,
+        F: FnMut(&LedgerState) -> Result<Transition<T>, TransitionError> + Send + 'static,
     {
         let decide = move |state: &LedgerState| match transition(state) {
             Ok(step) => (Ok(step.outcome), step.changes),
@@ -156,7 +156,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn apply_to<T, F>(&self, seen: &Entry, mut transition: F) -> Result<T, LedgerError>
     where
         T: Send + 'static,
-        F: FnMut(&LedgerState) -> Result<Step<T>, Illegal> + Send + 'static,
+        F: FnMut(&LedgerState) -> Result<Transition<T>, TransitionError> + Send + 'static,
     {
         let seen = seen.clone();
         self.apply(move |state| {
@@ -166,7 +166,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         .await
     }
 
-    pub(crate) fn controller_of(&self, entry: &Entry) -> Result<At<C>, LedgerError> {
+    pub(crate) fn controller_of(&self, entry: &Entry) -> Result<ControllerHandle<C>, LedgerError> {
         let unknown = |name: String| {
             let controller = ControllerName::new(name).unwrap_or_else(|error| {
                 unreachable!("a name that is not empty and printable: {error}");
@@ -180,7 +180,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             return Err(unknown("none".into()));
         };
         match self.views.pool().get(name) {
-            Some(controller) => Ok(At {
+            Some(controller) => Ok(ControllerHandle {
                 name: name.clone(),
                 controller,
             }),
@@ -202,13 +202,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             .await
     }
 
-    pub(crate) async fn status(&self, at: &At<C>, entry: &Entry) -> Result<PartitionStatus, VipuError> {
+    pub(crate) async fn status(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+    ) -> Result<PartitionStatus, VipuError> {
         let call = at.controller.partition_status(&entry.id);
         self.views.call(&at.name, self.options.call_deadline, call).await
     }
 
     /// How a partition is that its owner has, by one look at the controller.
-    pub(crate) async fn look(&self, entry: Entry) -> Result<Answer, LedgerError> {
+    pub(crate) async fn look(&self, entry: Entry) -> Result<EnsureOutcome, LedgerError> {
         let at = match self.controller_of(&entry) {
             Ok(at) => at,
             Err(error) => return recorded(&entry).ok_or(error),
@@ -216,8 +220,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let errors = match self.status(&at, &entry).await {
             Ok(status) => match status.state {
                 PartitionState::Active => return self.ready(&at, &entry).await,
-                PartitionState::Creating => return Ok(Answer::Pending(Pending::Creating)),
-                PartitionState::Resetting => return Ok(Answer::Pending(Pending::Resetting)),
+                PartitionState::Creating => return Ok(EnsureOutcome::Pending(Pending::Creating)),
+                PartitionState::Resetting => return Ok(EnsureOutcome::Pending(Pending::Resetting)),
                 PartitionState::Failed { errors } => errors,
                 _ => vec![format!(
                     "somebody else has controller {} remove the partition",
@@ -238,7 +242,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// Records that a partition is ready, with its IPUs in the same write.
-    pub(crate) async fn ready(&self, at: &At<C>, entry: &Entry) -> Result<Answer, LedgerError> {
+    pub(crate) async fn ready(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+    ) -> Result<EnsureOutcome, LedgerError> {
         // A create call with explicit IPUs makes the partition on those or not at all. What was there before a reset
         // may have been made by another call.
         let is_placed = match entry.state {
@@ -254,7 +262,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         } else {
             match self.locate(at, entry).await {
                 Ok(Some(location)) => location,
-                Ok(None) => return Ok(Answer::Pending(Pending::Creating)),
+                Ok(None) => return Ok(EnsureOutcome::Pending(Pending::Creating)),
                 Err(error) => return Ok(make::unanswered(at, &error)),
             }
         };
@@ -266,10 +274,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             })
             .await
         {
-            Ok(entry) => Ok(Answer::Active(Grant::of(&entry, &at.name))),
+            Ok(entry) => Ok(EnsureOutcome::Active(Grant::of(&entry, &at.name))),
             // It is ready, and a reset may still come.
-            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => Ok(Answer::Pending(Pending::Resetting)),
-            Err(LedgerError::Illegal(in_use @ Illegal::InUse { .. })) => {
+            Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
+                Ok(EnsureOutcome::Pending(Pending::Resetting))
+            }
+            Err(LedgerError::Illegal(in_use @ TransitionError::InUse { .. })) => {
                 self.broken(entry, vec![in_use.to_string()]).await
             }
             Err(error) => Err(error),
@@ -277,7 +287,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// The IPUs that the controller lists for the partition of `entry`; none if it does not list the partition.
-    pub(crate) async fn locate(&self, at: &At<C>, entry: &Entry) -> Result<Option<Location>, VipuError> {
+    pub(crate) async fn locate(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+    ) -> Result<Option<Location>, VipuError> {
         let call = at.controller.list_partitions(None);
         let listed = self
             .views
@@ -287,23 +301,27 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         Ok(found.map(|partition| self.views.location_of(&at.name, partition)))
     }
 
-    pub(crate) async fn broken(&self, entry: &Entry, errors: Vec<String>) -> Result<Answer, LedgerError> {
+    pub(crate) async fn broken(
+        &self,
+        entry: &Entry,
+        errors: Vec<String>,
+    ) -> Result<EnsureOutcome, LedgerError> {
         tracing::warn!(id = %entry.id, ?errors, "a partition is in error");
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
         let told = errors.clone();
         let broken = move |state: &LedgerState| state.broken(&id, attempt, answered, told.clone(), now);
         self.apply_to(entry, broken).await?;
-        Ok(Answer::Pending(Pending::Failed { errors }))
+        Ok(EnsureOutcome::Pending(Pending::Failed { errors }))
     }
 }
 
 /// What the ledger says of an entry whose controller does not answer.
-fn recorded(entry: &Entry) -> Option<Answer> {
+fn recorded(entry: &Entry) -> Option<EnsureOutcome> {
     let controller = entry.controller.as_ref()?;
     match &entry.state {
-        EntryState::Active => Some(Answer::Active(Grant::of(entry, controller))),
-        EntryState::Failed { errors } => Some(Answer::Pending(Pending::Failed {
+        EntryState::Active => Some(EnsureOutcome::Active(Grant::of(entry, controller))),
+        EntryState::Failed { errors } => Some(EnsureOutcome::Pending(Pending::Failed {
             errors: errors.clone(),
         })),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipu_core::{ControllerName, Illegal, PartitionId, Waiting};
+use ipu_core::{ControllerName, PartitionId, QueueStatus, TransitionError};
 use ipu_vipu_client::VipuError;
 
 use crate::store::StoreError;
@@ -13,7 +13,7 @@ use crate::store::StoreError;
 pub enum LedgerError {
     /// The rules forbid it.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
+    Illegal(#[from] TransitionError),
     /// The store failed. Several callers may get the same error: they shared a write.
     #[error("the ledger's store failed")]
     Store(#[source] Arc<StoreError>),
@@ -34,7 +34,7 @@ pub enum LedgerError {
         /// Which.
         id: PartitionId,
         /// Why.
-        waiting: Box<Waiting>,
+        waiting: Box<QueueStatus>,
     },
     /// The partition is in error: reset it for a new attempt, or release it.
     #[error("partition {id} is in error: {}", errors.join("; "))]

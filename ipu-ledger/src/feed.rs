@@ -34,13 +34,13 @@ pub struct LedgerChange {
 type FromTo = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
 /// Numbers changes and tells them to whoever listens.
-pub(crate) struct Feed {
+pub(crate) struct ChangeFeed {
     told: broadcast::Sender<LedgerChange>,
     clock: Clock,
     last: u64,
 }
 
-impl Feed {
+impl ChangeFeed {
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }

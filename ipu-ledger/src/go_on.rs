@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, Illegal, LedgerState, LinePolicy, PartitionId, Request};
+use ipu_core::{Entry, EntryState, LedgerState, OnNoCapacity, PartitionId, Request, TransitionError};
 use ipu_vipu_client::VipuController;
 
-use crate::answer::{Answer, Pending};
+use crate::answer::{EnsureOutcome, Pending};
 use crate::caller::Expiry;
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
@@ -30,10 +30,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         };
         if !matches!(seen.state, EntryState::Releasing { .. }) {
             return match self
-                .step(&request, Duration::ZERO, Asks::ToGoOn, &Expiry::default())
+                .step(
+                    &request,
+                    Duration::ZERO,
+                    RequestOrigin::ToGoOn,
+                    &Expiry::default(),
+                )
                 .await
             {
-                Err(LedgerError::Illegal(Illegal::Moved { state: GONE, .. })) => Ok(()),
+                Err(LedgerError::Illegal(TransitionError::Moved { state: GONE, .. })) => Ok(()),
                 other => other.map(drop),
             };
         }
@@ -50,7 +55,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             state.release(&id, &request.owner, Some(attempt), answered, driver.window())
         };
         match self.give_back(still).await {
-            Err(LedgerError::Illegal(Illegal::Moved { state: GONE, .. })) => Ok(()),
+            Err(LedgerError::Illegal(TransitionError::Moved { state: GONE, .. })) => Ok(()),
             other => other.map(drop),
         }
     }
@@ -58,7 +63,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
 /// Whether a request is one, or only goes on with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum RequestOrigin {
     Anew,
     ToGoOn,
 }
@@ -66,8 +71,8 @@ pub(crate) enum Asks {
 /// What is told of an entry that is not there any more.
 const GONE: &str = "gone";
 
-pub(crate) fn gone(id: &PartitionId) -> Illegal {
-    Illegal::Moved {
+pub(crate) fn gone(id: &PartitionId) -> TransitionError {
+    TransitionError::Moved {
         id: id.clone(),
         state: GONE,
         wanted: "gone on with",
@@ -89,10 +94,10 @@ pub(crate) fn as_recorded(state: &LedgerState, mut request: Request) -> Option<R
 }
 
 /// Whether a request that was answered so is recorded. One that has to wait until what was there before is gone is not.
-pub(crate) const fn is_recorded_by(answer: &Answer) -> bool {
+pub(crate) const fn is_recorded_by(answer: &EnsureOutcome) -> bool {
     matches!(
         answer,
-        Answer::Waiting(_) | Answer::Pending(Pending::Creating | Pending::Resetting)
+        EnsureOutcome::Waiting(_) | EnsureOutcome::Pending(Pending::Creating | Pending::Resetting)
     )
 }
 
@@ -108,6 +113,6 @@ pub fn request_of(entry: &Entry) -> Option<Request> {
     request.preemptible = entry.preemptible;
     request.holder.clone_from(&entry.holder);
     request.pin = entry.pin.clone();
-    request.line = LinePolicy::Wait;
+    request.line = OnNoCapacity::Wait;
     Some(request)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Entry, Illegal, Life, Owner, PartitionId, Timestamp};
+use ipu_core::{Entry, Owner, OwnerLiveness, PartitionId, Timestamp, TransitionError};
 use ipu_vipu_client::VipuController;
 use tokio::time::Instant;
 
@@ -108,7 +108,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 if recorded {
                     Ok(step)
                 } else {
-                    Err(Illegal::NoLease { id: id.clone() })
+                    Err(TransitionError::NoLease { id: id.clone() })
                 }
             })
             .await?;
@@ -121,10 +121,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 /// lease nothing is known.
 pub struct LeaseLiveness {
     clock: Clock,
-    seen: Mutex<BTreeMap<PartitionId, Seen>>,
+    seen: Mutex<BTreeMap<PartitionId, ObservedHeartbeat>>,
 }
 
-struct Seen {
+struct ObservedHeartbeat {
     lease: Lease,
     /// The time for which this process saw the lease unchanged.
     observed: Duration,
@@ -146,18 +146,18 @@ impl LeaseLiveness {
 
     /// Whether the owner of `entry` is alive.
     #[must_use]
-    pub fn judge(&self, entry: &Entry) -> Life {
+    pub fn judge(&self, entry: &Entry) -> OwnerLiveness {
         let Ok(lease) = entry.holder.parse::<Lease>() else {
-            return Life::Unknown;
+            return OwnerLiveness::Unknown;
         };
         let now = Instant::now();
         let unchanged = self.unchanged_for(&entry.id, lease, now);
         if (self.clock)() < lease.until {
-            Life::Live
+            OwnerLiveness::Live
         } else if unchanged >= lease.length() {
-            Life::Dead
+            OwnerLiveness::Dead
         } else {
-            Life::Unknown
+            OwnerLiveness::Unknown
         }
     }
 
@@ -170,7 +170,7 @@ impl LeaseLiveness {
             // Whoever is forgotten is only given more time.
             all.retain(|_, seen| now - seen.last < Lease::LONGEST.min(2 * seen.lease.length()));
         }
-        let fresh = || Seen {
+        let fresh = || ObservedHeartbeat {
             lease,
             observed: Duration::ZERO,
             last: now,
@@ -194,14 +194,14 @@ impl fmt::Debug for LeaseLiveness {
 
 #[async_trait]
 impl Liveness for LeaseLiveness {
-    async fn life_of(&self, entry: &Entry) -> Life {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
     }
 }
 
 #[async_trait]
 impl Liveness for Arc<LeaseLiveness> {
-    async fn life_of(&self, entry: &Entry) -> Life {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
     }
 }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, Entry, EntryState, Illegal, IpuCount, LedgerState, Life, LineRules,
-    PartitionFacts, PartitionId, PartitionSpec, Quotas, Reason, Request, Room, Stats, Timestamp, UsageRecord,
-    Verdict, Waiting, WhatIf, World,
+    Admission, Change, ControllerName, ControllersSnapshot, DryRun, Entry, EntryState, FreeCapacity,
+    IpuCount, LedgerState, OwnerLiveness, PartitionFacts, PartitionId, PartitionSpec, QueueDecision,
+    QueuePolicy, QueueStatus, Quotas, Reason, Request, Stats, Timestamp, TransitionError, UsageRecord,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Pending, RepairReport};
+use crate::answer::{EnsureOutcome, Pending, RepairReport};
 use crate::caller::Expiry;
 use crate::drive::Driver;
-use crate::drive::make::{Intent, Made};
+use crate::drive::make::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
 use crate::feed::LedgerChange;
-use crate::go_on::{Asks, as_recorded, gone};
+use crate::go_on::{RequestOrigin, as_recorded, gone};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::store::LedgerStore;
@@ -63,7 +63,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Changes the rules of the queue that are in force. They count from the next request on; what is recorded stays.
-    pub fn change_rules(&self, change: impl FnOnce(&mut LineRules)) {
+    pub fn change_rules(&self, change: impl FnOnce(&mut QueuePolicy)) {
         self.driver.change_rules(change);
     }
 
@@ -87,7 +87,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`LedgerError`]. After an error of the store it is not known whether the request was recorded: ask again, or
     /// release.
-    pub async fn ensure(&self, request: Request) -> Result<Answer, LedgerError> {
+    pub async fn ensure(&self, request: Request) -> Result<EnsureOutcome, LedgerError> {
         self.ensure_until(request, &Expiry::default()).await
     }
 
@@ -97,25 +97,30 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// [`Illegal::TooLate`], and the errors of [`ensure`](Self::ensure).
-    pub async fn ensure_until(&self, mut request: Request, expiry: &Expiry) -> Result<Answer, LedgerError> {
+    pub async fn ensure_until(
+        &self,
+        mut request: Request,
+        expiry: &Expiry,
+    ) -> Result<EnsureOutcome, LedgerError> {
         request.not_after = expiry.not_after.or(request.not_after);
-        self.step(&request, Duration::ZERO, Asks::Anew, expiry).await
+        self.step(&request, Duration::ZERO, RequestOrigin::Anew, expiry)
+            .await
     }
 
     pub(crate) async fn step(
         &self,
         request: &Request,
         patience: Duration,
-        asks: Asks,
+        asks: RequestOrigin,
         expiry: &Expiry,
-    ) -> Result<Answer, LedgerError> {
+    ) -> Result<EnsureOutcome, LedgerError> {
         let _alone = self.alone(&request.id, expiry).await?;
         match self.rounds(request, patience, asks, expiry).await {
             // Another driver, such as a repair, went on with it meanwhile.
-            Err(LedgerError::Illegal(Illegal::Moved { state, .. }))
+            Err(LedgerError::Illegal(TransitionError::Moved { state, .. }))
                 if !matches!(state, "gone" | "releasing") =>
             {
-                Ok(Answer::Pending(Pending::Creating))
+                Ok(EnsureOutcome::Pending(Pending::Creating))
             }
             other => other,
         }
@@ -135,9 +140,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         request: &Request,
         patience: Duration,
-        mut asks: Asks,
+        mut asks: RequestOrigin,
         expiry: &Expiry,
-    ) -> Result<Answer, LedgerError> {
+    ) -> Result<EnsureOutcome, LedgerError> {
         let began = Instant::now();
         let options = &self.driver.options;
         let asked = options.now();
@@ -154,7 +159,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             let (admission, intent) = self.admit(request, world.clone(), asks, expiry).await?;
             if !matches!(admission, Admission::Refused(_)) {
                 // It is recorded. Whoever gives it back from now on comes after this request.
-                asks = Asks::ToGoOn;
+                asks = RequestOrigin::ToGoOn;
             }
             waiting = Some(match admission {
                 Admission::Held(entry) => return self.driver.look(entry).await,
@@ -167,20 +172,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                         _ => 0,
                     };
                     match self.driver.make(entry, intent, fingerprint, patience).await? {
-                        Made::Answer(answer) => return Ok(answer),
-                        Made::NoRoom => {
+                        CreateOutcome::Answer(answer) => return Ok(answer),
+                        CreateOutcome::NoRoom => {
                             not_before = Instant::now();
                             continue;
                         }
                     }
                 }
                 Admission::Leaving(entry) => {
-                    self.driver.remove(entry, Intent::Found, patience).await?;
-                    return Ok(Answer::Pending(Pending::Releasing));
+                    self.driver.remove(entry, IntentOrigin::Found, patience).await?;
+                    return Ok(EnsureOutcome::Pending(Pending::Releasing));
                 }
-                Admission::Stay(waiting) => Answer::Waiting(waiting),
-                Admission::Refused(waiting) => Answer::Refused(waiting),
-                _ => return Ok(Answer::Pending(Pending::Creating)),
+                Admission::Stay(waiting) => EnsureOutcome::Waiting(waiting),
+                Admission::Refused(waiting) => EnsureOutcome::Refused(waiting),
+                _ => return Ok(EnsureOutcome::Pending(Pending::Creating)),
             });
             // Before anybody is told to wait, what he waits for has to be true now: by a listing that is not older than
             // his question, and without the dead.
@@ -192,7 +197,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 break;
             }
         }
-        waiting.map_or_else(|| Ok(Answer::Pending(Pending::Creating)), Ok)
+        waiting.map_or_else(|| Ok(EnsureOutcome::Pending(Pending::Creating)), Ok)
     }
 
     async fn holds(&self, id: &PartitionId) -> Result<bool, LedgerError> {
@@ -204,21 +209,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     async fn admit(
         &self,
         request: &Request,
-        world: World,
-        asks: Asks,
+        world: ControllersSnapshot,
+        asks: RequestOrigin,
         expiry: &Expiry,
-    ) -> Result<(Admission, Intent), LedgerError> {
+    ) -> Result<(Admission, IntentOrigin), LedgerError> {
         let driver = Arc::clone(&self.driver);
         let (request, expiry) = (request.clone(), expiry.clone());
         let decide = move |state: &LedgerState| {
-            if asks == Asks::Anew
+            if asks == RequestOrigin::Anew
                 && let Err(illegal) = expiry.check_caller(&request.id, driver.window().now)
             {
                 return (Err(illegal), Vec::new());
             }
             let recorded = match asks {
-                Asks::Anew => Some(request.clone()),
-                Asks::ToGoOn => as_recorded(state, request.clone()),
+                RequestOrigin::Anew => Some(request.clone()),
+                RequestOrigin::ToGoOn => as_recorded(state, request.clone()),
             };
             let Some(request) = recorded else {
                 return (Err(gone(&request.id)), Vec::new());
@@ -227,8 +232,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);
                     let intent = match &step.outcome {
-                        Admission::Drive(entry) if before != Some(&entry.state) => Intent::Fresh,
-                        _ => Intent::Found,
+                        Admission::Drive(entry) if before != Some(&entry.state) => IntentOrigin::Fresh,
+                        _ => IntentOrigin::Found,
                     };
                     (Ok((step.outcome, intent)), step.changes)
                 }
@@ -250,7 +255,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .await?;
         let mut dead = Vec::new();
         for entry in line.into_iter().filter(|entry| entry.id != *except) {
-            if liveness.life_of(&entry).await == Life::Dead {
+            if liveness.life_of(&entry).await == OwnerLiveness::Dead {
                 tracing::info!(id = %entry.id, "taking a dead request out of the line");
                 dead.push(entry);
             }
@@ -298,12 +303,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             EntryState::Releasing { .. } => Ok(PartitionFacts::Releasing),
             EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {
                 match self.driver.look(entry).await {
-                    Ok(Answer::Active(grant)) => Ok(PartitionFacts::Active {
+                    Ok(EnsureOutcome::Active(grant)) => Ok(PartitionFacts::Active {
                         attempt: grant.attempt,
                         since: grant.since,
                         controller: grant.controller,
                     }),
-                    Ok(Answer::Pending(Pending::Failed { errors })) => {
+                    Ok(EnsureOutcome::Pending(Pending::Failed { errors })) => {
                         Ok(PartitionFacts::Failed { attempt, errors })
                     }
                     Ok(_) | Err(LedgerError::Illegal(_)) => Ok(PartitionFacts::Pending { attempt }),
@@ -316,8 +321,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
     async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
         Ok(match self.judge(id).await? {
-            Some(Verdict::Stay(waiting)) => waiting.reason,
-            _ => Waiting::next_in_line(1).reason,
+            Some(QueueDecision::Stay(waiting)) => waiting.reason,
+            _ => QueueStatus::next_in_line(1).reason,
         })
     }
 
@@ -355,7 +360,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn line(&self) -> Result<Vec<(PartitionId, Verdict)>, LedgerError> {
+    pub async fn line(&self) -> Result<Vec<(PartitionId, QueueDecision)>, LedgerError> {
         let options = &self.driver.options;
         let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
@@ -369,7 +374,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn judge(&self, id: &PartitionId) -> Result<Option<Verdict>, LedgerError> {
+    pub async fn judge(&self, id: &PartitionId) -> Result<Option<QueueDecision>, LedgerError> {
         let options = &self.driver.options;
         let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
@@ -385,7 +390,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn query(
         &self,
         spec: &PartitionSpec,
-    ) -> Result<Vec<(ControllerName, Result<Room, Reason>)>, LedgerError> {
+    ) -> Result<Vec<(ControllerName, Result<FreeCapacity, Reason>)>, LedgerError> {
         let world = self.driver.world(Instant::now()).await;
         Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
     }
@@ -473,7 +478,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         sizes: &[IpuCount],
         ended: &[PartitionId],
-    ) -> Result<Vec<WhatIf>, LedgerError> {
+    ) -> Result<Vec<DryRun>, LedgerError> {
         let world = self.driver.world(Instant::now()).await;
         let look = |state: &LedgerState| state.what_if(&world, sizes, ended);
         Ok(self.driver.commit.read(look).await?)

@@ -21,7 +21,7 @@
 //! # What else it does
 //!
 //! [`Ledger::query`] and [`Ledger::stats`] tell what is free and used. [`Ledger::changes`] tells every durable change.
-//! [`Ledger::exclude`] keeps hardware free of anything new. A [`UsageLog`] in the options records who held what for how
+//! [`Ledger::cordon`] keeps hardware free of anything new. A [`UsageLog`] in the options records who held what for how
 //! long. [`Ledger::heartbeat`] and [`LeaseLiveness`] are for owners of whom nothing else tells that they live.
 //!
 //! # Features
@@ -33,9 +33,9 @@ mod caller;
 mod calls;
 mod codec;
 mod commit;
+mod cordon;
 mod drive;
 mod error;
-mod exclude;
 mod feed;
 mod go_on;
 mod lease;
@@ -51,9 +51,9 @@ mod until_active;
 mod usage;
 mod views;
 
-pub use answer::{Answer, Grant, Pending, Released, RepairReport};
+pub use answer::{EnsureOutcome, Grant, Pending, Released, RepairReport};
 pub use caller::{Caller, CallerGuard, Expiry};
-pub use codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
+pub use codec::{DecodeError, decode, decode_cordon, encode, encode_cordon};
 pub use error::LedgerError;
 pub use feed::LedgerChange;
 pub use go_on::request_of;
@@ -63,13 +63,14 @@ pub use liveness::Liveness;
 pub use options::{Clock, LedgerOptions};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
-pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
+pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, WriteLock};
 pub use usage::{InvalidUsagePosition, MemoryUsageLog, UsageLog, UsagePosition};
 
 pub use ipu_core::{
-    Change, ChangeKey, Entry, EntryState, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget,
-    HoldEnd, Illegal, Life, LinePolicy, LineRules, Owner, PartitionId, PartitionSpec, Pin, Quota,
-    QuotaSubject, Quotas, Reason, Request, SelectionOrder, Stats, Timestamp, UsageRecord, Verdict, Waiting,
+    Change, ChangeKey, Cordon, CordonEffect, CordonId, CordonOwner, CordonTarget, Entry, EntryState, HoldEnd,
+    OnNoCapacity, Owner, OwnerLiveness, PartitionId, PartitionSpec, PlacementConstraint, QueueDecision,
+    QueuePolicy, QueueStatus, Quota, QuotaSubject, Quotas, Reason, Request, SelectionOrder, Stats, Timestamp,
+    TransitionError, UsageRecord,
 };
 
 /// The examples of the README compile and run.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_core::{CallWindow, ControllerName, LineRules, Timestamp, Topology};
+use ipu_core::{CallWindow, ControllerName, QueuePolicy, Timestamp, Topology};
 use tokio::time::Instant;
 
 use crate::liveness::Liveness;
@@ -18,7 +18,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[non_exhaustive]
 pub struct LedgerOptions {
     /// The rules of the waiting line: quotas, how often one may be overtaken, the order of controllers.
-    pub line: LineRules,
+    pub line: QueuePolicy,
     /// The longest that one call to a controller takes. The default, 10 s, is what a controller that resets a large
     /// partition was seen to stay silent for, doubled.
     pub call_deadline: Duration,
@@ -59,7 +59,7 @@ pub struct LedgerOptions {
 impl Default for LedgerOptions {
     fn default() -> Self {
         Self {
-            line: LineRules::default(),
+            line: QueuePolicy::default(),
             call_deadline: Duration::from_secs(10),
             list_patience: Duration::from_secs(1),
             settle: Duration::from_secs(30),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Illegal, LedgerState, Owner, PartitionId, Release};
+use ipu_core::{LedgerState, Owner, PartitionId, Release, TransitionError};
 use ipu_vipu_client::VipuController;
 
-use crate::answer::{Answer, Pending, Released};
+use crate::answer::{EnsureOutcome, Pending, Released};
 use crate::caller::Expiry;
-use crate::drive::make::{Intent, Made};
+use crate::drive::make::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::store::LedgerStore;
@@ -75,14 +75,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
     pub(crate) async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
     where
-        F: FnMut(&LedgerState) -> Result<ipu_core::Step<Release>, Illegal> + Send + 'static,
+        F: FnMut(&LedgerState) -> Result<ipu_core::Transition<Release>, TransitionError> + Send + 'static,
     {
         let decide = move |state: &LedgerState| match release(state) {
             Ok(step) => {
                 let intent = if step.changes.is_empty() {
-                    Intent::Found
+                    IntentOrigin::Found
                 } else {
-                    Intent::Fresh
+                    IntentOrigin::Fresh
                 };
                 (Ok((step.outcome, intent)), step.changes)
             }
@@ -104,7 +104,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
-    pub async fn reset(&self, id: &PartitionId, owner: &Owner, attempt: u32) -> Result<Answer, LedgerError> {
+    pub async fn reset(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: u32,
+    ) -> Result<EnsureOutcome, LedgerError> {
         self.reset_until(id, owner, attempt, &Expiry::default()).await
     }
 
@@ -120,7 +125,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         owner: &Owner,
         attempt: u32,
         expiry: &Expiry,
-    ) -> Result<Answer, LedgerError> {
+    ) -> Result<EnsureOutcome, LedgerError> {
         let _alone = self.alone(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         let expiry = expiry.clone();
@@ -136,7 +141,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 let before = state.get(&wanted).map(|entry| &entry.state);
                 let fresh = before != Some(&step.outcome.state);
                 (
-                    Ok((step.outcome, if fresh { Intent::Fresh } else { Intent::Found })),
+                    Ok((
+                        step.outcome,
+                        if fresh {
+                            IntentOrigin::Fresh
+                        } else {
+                            IntentOrigin::Found
+                        },
+                    )),
                     step.changes,
                 )
             }
@@ -144,8 +156,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         };
         let (entry, intent) = self.driver.commit.transact(decide).await??;
         match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
-            Made::Answer(answer) => Ok(answer),
-            Made::NoRoom => Ok(Answer::Pending(Pending::Resetting)),
+            CreateOutcome::Answer(answer) => Ok(answer),
+            CreateOutcome::NoRoom => Ok(EnsureOutcome::Pending(Pending::Resetting)),
         }
     }
 }

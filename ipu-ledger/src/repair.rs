@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use ipu_core::{
-    Action, Change, ControllerName, Entry, EntryState, LedgerState, Owners, PartitionId, Service, World,
+    Action, Change, ControllerName, ControllersSnapshot, Entry, EntryState, LedgerState, Owners, PartitionId,
+    ServiceState,
 };
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Pending, Released, RepairReport};
+use crate::answer::{EnsureOutcome, Pending, Released, RepairReport};
 use crate::drive::Driver;
-use crate::drive::make::{Intent, Made};
+use crate::drive::make::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
 use crate::liveness::Liveness;
 use crate::store::LedgerStore;
@@ -112,7 +113,7 @@ async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn
 /// Asks for the status where the action rests on the listing alone.
 async fn is_true<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &World,
+    world: &ControllersSnapshot,
     action: &Action,
 ) -> bool {
     if !action.must_be_verified() {
@@ -134,7 +135,7 @@ async fn is_true<C: VipuController + ?Sized + 'static, S: LedgerStore>(
 
 async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &World,
+    world: &ControllersSnapshot,
     action: &Action,
 ) -> Option<ControllerName> {
     match action {
@@ -150,7 +151,7 @@ async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
                 world
                     .controllers
                     .iter()
-                    .any(|view| view.name == *name && view.service != Service::Draining)
+                    .any(|view| view.name == *name && view.service != ServiceState::Draining)
                     || driver.views.pool().get(name).is_some()
             })
         }
@@ -170,7 +171,7 @@ fn is_as_judged(action: &Action, entry: Option<&Entry>, judged: Option<&Entry>) 
 /// Takes an action. Answers why it has to be gone on with later, if so.
 async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
-    seen: &Arc<World>,
+    seen: &Arc<ControllersSnapshot>,
     owners: &Arc<Owners>,
     action: &Action,
     judged: Option<Entry>,
@@ -205,7 +206,11 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     if let Some(why) = silent(driver, seen, &entry) {
         return Ok(Some(why));
     }
-    let intent = if fresh { Intent::Fresh } else { Intent::Found };
+    let intent = if fresh {
+        IntentOrigin::Fresh
+    } else {
+        IntentOrigin::Found
+    };
     let patience = driver.options.longest_poll;
     match entry.state {
         EntryState::Intent { .. } => Ok(unfinished(driver.make(entry, intent, 0, patience).await?)),
@@ -223,7 +228,7 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
 /// each of its entries, and all others with it.
 fn silent<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &World,
+    world: &ControllersSnapshot,
     entry: &Entry,
 ) -> Option<String> {
     let name = entry.controller.as_ref()?;
@@ -235,14 +240,14 @@ fn silent<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     (!health.is_available(Instant::now())).then(|| unavailable(name, health.last_error.as_ref()).message)
 }
 
-fn unfinished(made: Made) -> Option<String> {
+fn unfinished(made: CreateOutcome) -> Option<String> {
     match made {
-        Made::Answer(Answer::Pending(Pending::Unanswered { controller, detail })) => {
+        CreateOutcome::Answer(EnsureOutcome::Pending(Pending::Unanswered { controller, detail })) => {
             Some(format!("controller {controller}: {detail}"))
         }
-        Made::Answer(Answer::Pending(Pending::Creating | Pending::Resetting | Pending::Releasing)) => {
-            Some("the controller is still at it".into())
-        }
+        CreateOutcome::Answer(EnsureOutcome::Pending(
+            Pending::Creating | Pending::Resetting | Pending::Releasing,
+        )) => Some("the controller is still at it".into()),
         _ => None,
     }
 }

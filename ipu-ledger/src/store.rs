@@ -8,7 +8,7 @@ use std::any::Any;
 use std::fmt;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, Exclusion, FormatError};
+use ipu_core::{Change, Cordon, Entry, FormatError};
 
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
@@ -45,15 +45,15 @@ pub struct Snapshot {
     pub revision: Revision,
     /// The entries, in any order, each id once.
     pub entries: Vec<Entry>,
-    /// The exclusions, in any order, each id once.
-    pub exclusions: Vec<Exclusion>,
+    /// The cordons, in any order, each id once.
+    pub cordons: Vec<Cordon>,
 }
 
 /// The turn to write, among processes that share a store. It ends when it is dropped.
 #[derive(Default)]
-pub struct Turn(Option<Box<dyn Any + Send>>);
+pub struct WriteLock(Option<Box<dyn Any + Send>>);
 
-impl Turn {
+impl WriteLock {
     /// A turn that lasts until `guard` is dropped.
     #[must_use]
     pub fn held_by(guard: impl Any + Send) -> Self {
@@ -61,7 +61,7 @@ impl Turn {
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for WriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Turn").field(&self.0.is_some()).finish()
     }
@@ -140,7 +140,7 @@ pub trait LedgerStore: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError::Unavailable`].
-    async fn turn(&self) -> Result<Turn, StoreError> {
-        Ok(Turn::default())
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
+        Ok(WriteLock::default())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipu_core::{PartitionId, Verdict, Waiting};
+use ipu_core::{PartitionId, QueueDecision, QueueStatus};
 use ipu_vipu_client::VipuController;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -14,18 +14,18 @@ use crate::store::LedgerStore;
 
 /// The latest walk of the queue, which all waiters read.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    latest: Mutex<Option<Walked>>,
+pub(crate) struct QueueScans {
+    latest: Mutex<Option<QueueDecisions>>,
 }
 
 /// The verdicts on all queued requests.
 #[derive(Clone, Debug)]
-struct Walked {
+struct QueueDecisions {
     /// When the walk began.
     began: Instant,
     /// The number of commits that freed something before the walk.
     freed: u64,
-    verdicts: Arc<BTreeMap<PartitionId, Verdict>>,
+    verdicts: Arc<BTreeMap<PartitionId, QueueDecision>>,
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
@@ -38,8 +38,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         id: &PartitionId,
         freed: &mut watch::Receiver<u64>,
-        reported: &mut Option<Waiting>,
-        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+        reported: &mut Option<QueueStatus>,
+        on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<(), LedgerError> {
         loop {
             tokio::select! {
@@ -50,7 +50,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             }
             let seen = *freed.borrow_and_update();
             let verdicts = self.walked(id, seen).await?;
-            let Some(Verdict::Stay(waiting)) = verdicts.get(id) else {
+            let Some(QueueDecision::Stay(waiting)) = verdicts.get(id) else {
                 return Ok(());
             };
             if reported.as_ref() != Some(waiting) {
@@ -66,7 +66,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         id: &PartitionId,
         freed: u64,
-    ) -> Result<Arc<BTreeMap<PartitionId, Verdict>>, LedgerError> {
+    ) -> Result<Arc<BTreeMap<PartitionId, QueueDecision>>, LedgerError> {
         let mut latest = self.driver.turns.latest.lock().await;
         let began = Instant::now();
         if let Some(walked) = &*latest
@@ -78,7 +78,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         self.drop_the_dead(id).await?;
         let freed = *self.driver.commit.freed().borrow();
         let verdicts = Arc::new(self.line().await?.into_iter().collect());
-        *latest = Some(Walked {
+        *latest = Some(QueueDecisions {
             began,
             freed,
             verdicts: Arc::clone(&verdicts),

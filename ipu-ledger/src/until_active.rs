@@ -1,13 +1,13 @@
 //! Waiting until a partition is ready.
 
-use ipu_core::{Request, Waiting};
+use ipu_core::{QueueStatus, Request};
 use ipu_vipu_client::VipuController;
 use tokio::sync::watch;
 
-use crate::answer::{Answer, Grant, Pending};
+use crate::answer::{EnsureOutcome, Grant, Pending};
 use crate::caller::Expiry;
 use crate::error::LedgerError;
-use crate::go_on::{Asks, is_recorded_by};
+use crate::go_on::{RequestOrigin, is_recorded_by};
 use crate::ledger::Ledger;
 use crate::store::LedgerStore;
 
@@ -25,14 +25,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn ensure_active(
         &self,
         request: Request,
-        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+        on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
         let freed = self.driver.commit.freed();
         let first = self
             .step(
                 &request,
                 self.driver.options.patience,
-                Asks::Anew,
+                RequestOrigin::Anew,
                 &Expiry::default(),
             )
             .await?;
@@ -48,8 +48,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn active_after(
         &self,
         request: Request,
-        first: Answer,
-        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+        first: EnsureOutcome,
+        on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
         let mut freed = self.driver.commit.freed();
         // What was freed since that answer is not missed.
@@ -60,28 +60,28 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     async fn go_on_until_active(
         &self,
         request: Request,
-        first: Answer,
+        first: EnsureOutcome,
         mut freed: watch::Receiver<u64>,
-        on_wait: &mut (dyn FnMut(&Waiting) + Send),
+        on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
         let options = &self.driver.options;
-        let mut told: Option<Waiting> = None;
+        let mut told: Option<QueueStatus> = None;
         let mut pause = options.first_poll;
-        let mut asks = Asks::Anew;
+        let mut asks = RequestOrigin::Anew;
         let mut answer = first;
         loop {
             if is_recorded_by(&answer) {
-                asks = Asks::ToGoOn;
+                asks = RequestOrigin::ToGoOn;
             }
             match answer {
-                Answer::Active(grant) => return Ok(grant),
-                Answer::Refused(waiting) => {
+                EnsureOutcome::Active(grant) => return Ok(grant),
+                EnsureOutcome::Refused(waiting) => {
                     return Err(LedgerError::DoesNotFit {
                         id: request.id,
                         waiting: Box::new(waiting),
                     });
                 }
-                Answer::Waiting(waiting) => {
+                EnsureOutcome::Waiting(waiting) => {
                     if told.as_ref() != Some(&waiting) {
                         on_wait(&waiting);
                         told = Some(waiting);
@@ -89,13 +89,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     pause = options.first_poll;
                     self.turn_of(&request.id, &mut freed, &mut told, on_wait).await?;
                 }
-                Answer::Pending(Pending::Failed { errors }) => {
+                EnsureOutcome::Pending(Pending::Failed { errors }) => {
                     return Err(LedgerError::PartitionFailed {
                         id: request.id,
                         errors,
                     });
                 }
-                Answer::Pending(_) => {
+                EnsureOutcome::Pending(_) => {
                     tokio::time::sleep(pause).await;
                     pause = pause.saturating_mul(2).min(options.longest_poll);
                 }

@@ -10,30 +10,30 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipu_core::{
-    Capacity, ControllerName, ControllerView, Inventory, IpuAddress, Listing, Location, Partition,
-    PartitionId, Reason, Service, Space, Topology, Unbounded, World,
+    Capacity, ControllerName, ControllerView, ControllersSnapshot, Inventory, InventoryCapacity, IpuAddress,
+    Listing, Location, Partition, PartitionId, Reason, ServiceState, Topology, Unbounded,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
-use asking::{Look, Question, Slot};
+use asking::{CacheLookup, ListingSlot, Question};
 
-pub(crate) struct Views<C: ?Sized> {
+pub(crate) struct ListingCache<C: ?Sized> {
     pool: ControllerPool<C>,
-    slots: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
+    slots: Mutex<BTreeMap<ControllerName, Arc<ListingSlot>>>,
 }
 
 /// How long somebody waits for the list of a controller.
 #[derive(Clone, Copy)]
-enum Waits {
+enum ListTimeout {
     /// As long as a caller likes to be kept waiting. Of a controller that always needs longer he takes an older list.
     Shortly,
     /// As long as the controller may take.
     ForAnswer,
 }
 
-impl<C: VipuController + ?Sized + 'static> Views<C> {
+impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
     pub(crate) const fn new(pool: ControllerPool<C>) -> Self {
         Self {
             pool,
@@ -47,26 +47,31 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
 
     /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
     /// as silent.
-    pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> World {
-        self.see(options, not_before, Waits::Shortly).await
+    pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> ControllersSnapshot {
+        self.see(options, not_before, ListTimeout::Shortly).await
     }
 
     /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
-    pub(crate) async fn world_now(&self, options: &LedgerOptions) -> World {
-        self.see(options, Instant::now(), Waits::ForAnswer).await
+    pub(crate) async fn world_now(&self, options: &LedgerOptions) -> ControllersSnapshot {
+        self.see(options, Instant::now(), ListTimeout::ForAnswer).await
     }
 
-    async fn see(&self, options: &LedgerOptions, not_before: Instant, waits: Waits) -> World {
+    async fn see(
+        &self,
+        options: &LedgerOptions,
+        not_before: Instant,
+        waits: ListTimeout,
+    ) -> ControllersSnapshot {
         let open = self
             .pool
             .members()
             .into_iter()
-            .map(|member| (member, Service::Open));
+            .map(|member| (member, ServiceState::Open));
         let draining = self
             .pool
             .draining()
             .into_iter()
-            .map(|member| (member, Service::Draining));
+            .map(|member| (member, ServiceState::Draining));
         let views = open.chain(draining).map(|(member, service)| async move {
             ControllerView {
                 listing: self.listing(&member, options, not_before, waits).await,
@@ -74,7 +79,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
                 service,
             }
         });
-        let mut world = World::of(join(views).await);
+        let mut world = ControllersSnapshot::of(join(views).await);
         world.aliases = self.pool.aliases();
         world
     }
@@ -84,25 +89,25 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         member: &Member<C>,
         options: &LedgerOptions,
         not_before: Instant,
-        waits: Waits,
+        waits: ListTimeout,
     ) -> Result<Arc<Listing>, Reason> {
         let slot = self.slot(&member.name);
         let patience = match waits {
-            Waits::Shortly => options.list_patience,
+            ListTimeout::Shortly => options.list_patience,
             // The list and the hardware.
-            Waits::ForAnswer => options.call_deadline.saturating_mul(2),
+            ListTimeout::ForAnswer => options.call_deadline.saturating_mul(2),
         };
         loop {
             let over = slot.over();
             let since = match slot.look(not_before) {
-                Look::Use(listing) => return listing,
-                Look::Wait(since) => since,
-                Look::Ask => {
+                CacheLookup::Use(listing) => return listing,
+                CacheLookup::Wait(since) => since,
+                CacheLookup::Ask => {
                     self.begin(&slot, member, options)?;
                     Instant::now()
                 }
             };
-            if let Waits::Shortly = waits
+            if let ListTimeout::Shortly = waits
                 && let Some(listing) = slot.of_slow(patience, options.call_deadline)
             {
                 return Ok(listing);
@@ -117,7 +122,12 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
     }
 
     /// Has the controller asked, unless it is to be left alone.
-    fn begin(&self, slot: &Arc<Slot>, member: &Member<C>, options: &LedgerOptions) -> Result<(), Reason> {
+    fn begin(
+        &self,
+        slot: &Arc<ListingSlot>,
+        member: &Member<C>,
+        options: &LedgerOptions,
+    ) -> Result<(), Reason> {
         let member = self.pool.member(&member.name).unwrap_or_else(|| member.clone());
         if !member.health.is_available(Instant::now()) {
             return Err(unavailable(&member.name, member.health.last_error.as_ref()));
@@ -160,7 +170,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         if let Some(member) = self.pool.member(name) {
             // That it does not answer is booked, and seen by the next one who asks.
             let _ = self
-                .listing(&member, options, Instant::now(), Waits::Shortly)
+                .listing(&member, options, Instant::now(), ListTimeout::Shortly)
                 .await;
         }
     }
@@ -174,7 +184,7 @@ impl<C: VipuController + ?Sized + 'static> Views<C> {
         });
     }
 
-    fn slot(&self, name: &ControllerName) -> Arc<Slot> {
+    fn slot(&self, name: &ControllerName) -> Arc<ListingSlot> {
         Arc::clone(locked(&self.slots).entry(name.clone()).or_default())
     }
 }
@@ -219,7 +229,7 @@ fn listing(
             for (id, misfit) in &observed.misfits {
                 tracing::warn!(%name, %id, %misfit, "a partition does not fit what is known of the hardware");
             }
-            Box::new(Space::new(observed.inventory))
+            Box::new(InventoryCapacity::new(observed.inventory))
         }
         None => {
             let mut room = Unbounded::default();

@@ -19,22 +19,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use ipu_core::{ExclusionId, PartitionId, Timestamp};
+use ipu_core::{CordonId, PartitionId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::error::{ClientError, SetupError};
-pub use self::events::{Event, Events, Told};
+pub use self::events::{Event, EventKind, Events};
 pub use self::options::{ClientOptions, RetryOptions, Token};
 #[cfg(feature = "tls")]
 pub use self::tls::{ClientCertificate, TlsFiles};
 
-use self::ask::{Ask, Repeat};
+use self::ask::{ApiRequest, Idempotency};
 use self::transport::Transport;
 use crate::documents::{
-    ControllerList, DeletedDocument, Exclude, ExcludedDocument, ExclusionList, Fit, Heartbeat, LeaseDocument,
-    Lifted, OwnerDocument, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion, PutPartition,
-    RecordList, RepairDocument, ResetPartition, SizeQuestion, Stats, WaitingList,
+    CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
+    DryRunRequest, DryRunResponse, Fit, Heartbeat, LeaseDocument, OwnerDocument, PartitionDocument,
+    PartitionList, PutPartition, RecordList, RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
 };
 
 /// The longest that the proxy lets one request wait; longer waits are several requests.
@@ -43,7 +43,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// What to do with a request that does not fit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Line {
+pub enum OnNoCapacity {
     /// It joins the line, and the answer comes when the partition is ready, at the latest after this time (at most
     /// [`LONGEST_WAIT`]); zero answers at once.
     Join(Duration),
@@ -109,7 +109,8 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn query(&self, size: u32) -> Result<Fit, ClientError> {
-        self.post("/query", &SizeQuestion::new(size), Repeat::Safe).await
+        self.post("/query", &CapacityQuery::new(size), Idempotency::Safe)
+            .await
     }
 
     /// Whether the proxy can serve.
@@ -150,17 +151,17 @@ impl ProxyClient {
         &self,
         id: &PartitionId,
         wanted: &PutPartition,
-        line: Line,
+        line: OnNoCapacity,
     ) -> Result<PartitionDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let ask = Ask::new(Method::PUT, path, Repeat::Safe)
+        let ask = ApiRequest::new(Method::PUT, path, Idempotency::Safe)
             .expiring()
             .body(wanted)?;
         let partition: PartitionDocument = self
             .0
             .call(match line {
-                Line::Join(wait) => ask.waiting(wait),
-                Line::Refuse => ask.query("nowait", "true"),
+                OnNoCapacity::Join(wait) => ask.waiting(wait),
+                OnNoCapacity::Refuse => ask.query("nowait", "true"),
             })
             .await?;
         match mismatch(id, wanted, &partition) {
@@ -185,7 +186,7 @@ impl ProxyClient {
         how: &DeletePartition,
     ) -> Result<DeletedDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let mut ask = Ask::new(Method::DELETE, path, Repeat::Safe)
+        let mut ask = ApiRequest::new(Method::DELETE, path, Idempotency::Safe)
             .expiring()
             .waiting(how.wait);
         if let Some(uid) = &how.uid {
@@ -212,7 +213,7 @@ impl ProxyClient {
         how: &ResetPartition,
     ) -> Result<PartitionDocument, ClientError> {
         let path = format!("/v1/partitions/{id}/reset");
-        let ask = Ask::new(Method::POST, path, Repeat::Unsafe).expiring();
+        let ask = ApiRequest::new(Method::POST, path, Idempotency::Unsafe).expiring();
         self.0.call(ask.body(how)?).await
     }
 
@@ -222,7 +223,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn heartbeat(&self, id: &PartitionId, beat: &Heartbeat) -> Result<LeaseDocument, ClientError> {
-        self.post(&format!("/v1/partitions/{id}/heartbeat"), beat, Repeat::Safe)
+        self.post(&format!("/v1/partitions/{id}/heartbeat"), beat, Idempotency::Safe)
             .await
     }
 
@@ -250,8 +251,8 @@ impl ProxyClient {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn plan(&self, question: &PlanQuestion) -> Result<PlanAnswer, ClientError> {
-        self.post("/v1/plan", question, Repeat::Safe).await
+    pub async fn plan(&self, question: &DryRunRequest) -> Result<DryRunResponse, ClientError> {
+        self.post("/v1/plan", question, Idempotency::Safe).await
     }
 
     /// What gets nothing new, by whose order.
@@ -259,7 +260,7 @@ impl ProxyClient {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn exclusions(&self) -> Result<ExclusionList, ClientError> {
+    pub async fn cordons(&self) -> Result<CordonList, ClientError> {
         self.get("/v1/exclusions").await
     }
 
@@ -268,18 +269,20 @@ impl ProxyClient {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn exclude(&self, what: &Exclude) -> Result<ExcludedDocument, ClientError> {
-        self.post("/v1/exclusions", what, Repeat::Safe).await
+    pub async fn cordon(&self, what: &CordonRequest) -> Result<CordonedDocument, ClientError> {
+        self.post("/v1/exclusions", what, Idempotency::Safe).await
     }
 
-    /// Lifts an exclusion. Safe to repeat.
+    /// Lifts an cordon. Safe to repeat.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn lift(&self, id: &ExclusionId) -> Result<Lifted, ClientError> {
+    pub async fn lift(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
         let path = format!("/v1/exclusions/{}", ask::encoded(id.as_str()));
-        self.0.call(Ask::new(Method::DELETE, path, Repeat::Safe)).await
+        self.0
+            .call(ApiRequest::new(Method::DELETE, path, Idempotency::Safe))
+            .await
     }
 
     /// The holds that ended at `since` or later, of all pages.
@@ -309,7 +312,7 @@ impl ProxyClient {
         since: Timestamp,
         continue_token: Option<&str>,
     ) -> Result<RecordList, ClientError> {
-        let ask = Ask::new(Method::GET, "/v1/usage".to_owned(), Repeat::Safe);
+        let ask = ApiRequest::new(Method::GET, "/v1/usage".to_owned(), Idempotency::Safe);
         let ask = ask.query("since", &since.as_millis().to_string());
         self.0
             .call(match continue_token {
@@ -325,7 +328,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn repair(&self) -> Result<RepairDocument, ClientError> {
-        let ask = Ask::new(Method::POST, "/v1/repair".to_owned(), Repeat::Safe);
+        let ask = ApiRequest::new(Method::POST, "/v1/repair".to_owned(), Idempotency::Safe);
         // Controllers that hang are given up after a while, one after the other.
         self.0.call(ask.taking(LONGEST_WAIT)).await
     }
@@ -339,7 +342,7 @@ impl ProxyClient {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.0
-            .call(Ask::new(Method::GET, path.to_owned(), Repeat::Safe))
+            .call(ApiRequest::new(Method::GET, path.to_owned(), Idempotency::Safe))
             .await
     }
 
@@ -347,9 +350,9 @@ impl ProxyClient {
         &self,
         path: &str,
         body: &impl Serialize,
-        repeat: Repeat,
+        repeat: Idempotency,
     ) -> Result<T, ClientError> {
-        let ask = Ask::new(Method::POST, path.to_owned(), repeat);
+        let ask = ApiRequest::new(Method::POST, path.to_owned(), repeat);
         self.0.call(ask.body(body)?).await
     }
 }

@@ -1,8 +1,8 @@
 //! Everything that goes over the wire, by subject.
 
 mod controller;
+mod cordon;
 mod event;
-mod exclusion;
 mod number;
 mod owner;
 mod partition;
@@ -12,9 +12,11 @@ mod request;
 mod usage;
 
 pub use controller::{ControllerDocument, ControllerList, ControllerStatus};
+pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
 pub use event::ChangeDocument;
-pub use exclusion::{Exclude, ExcludedDocument, ExclusionDocument, ExclusionList, Lifted};
-pub use number::{ControllerReason, Fit, PlanAnswer, PlanQuestion, Planned, SizeQuestion, Stats, Usage};
+pub use number::{
+    CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, Fit, Planned, Stats, Usage,
+};
 pub use owner::OwnerDocument;
 pub use partition::{
     BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, WaitingDocument,

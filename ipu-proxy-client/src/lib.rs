@@ -46,15 +46,16 @@ mod documents;
 pub use client::{ClientCertificate, TlsFiles};
 #[cfg(feature = "client")]
 pub use client::{
-    ClientError, ClientOptions, DeletePartition, Event, Events, LONGEST_WAIT, Line, ProxyClient,
-    RetryOptions, SetupError, Token, Told,
+    ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, LONGEST_WAIT, OnNoCapacity,
+    ProxyClient, RetryOptions, SetupError, Token,
 };
 pub use documents::{
-    BlockerDocument, ChangeDocument, ControllerDocument, ControllerList, ControllerReason, ControllerStatus,
-    DeletedDocument, Exclude, ExcludedDocument, ExclusionDocument, ExclusionList, Fit, Heartbeat, HoldState,
-    LeaseDocument, Lifted, OwnerDocument, PartitionDocument, PartitionList, PlanAnswer, PlanQuestion,
-    Planned, ProblemDocument, PutPartition, RecordDocument, RecordList, RepairAction, RepairDocument,
-    RepairLater, ResetPartition, SilentController, SizeQuestion, Stats, Usage, WaitingDocument, WaitingList,
+    BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList, ControllerReason,
+    ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
+    DryRunRequest, DryRunResponse, Fit, Heartbeat, HoldState, LeaseDocument, OwnerDocument,
+    PartitionDocument, PartitionList, Planned, ProblemDocument, PutPartition, RecordDocument, RecordList,
+    RepairAction, RepairDocument, RepairLater, ResetPartition, SilentController, Stats, Uncordoned, Usage,
+    WaitingDocument, WaitingList,
 };
 
 /// The examples of the README compile and run.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use ipu_core::{Block, PlacementPolicy, PlacementRequest, View};
+use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
 use ipu_testkit::check_policy;
 
 /// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
@@ -14,7 +14,7 @@ impl PlacementPolicy for Spread {
         "spread"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         // Every candidate is legal and free, in ascending order; `max_by_key` would answer the last of several equals.
         view.blocks(request.size)
             .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))

@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 use std::error::Error;
 use std::io::Write as _;
 
-use ipu_core::{BestFit, Block, FirstFit, PlacementPolicy, PlacementRequest, Topology, View};
+use ipu_core::{BestFit, Block, FirstFit, InventoryView, PlacementPolicy, PlacementRequest, Topology};
 use ipu_testkit::{Score, SwfOptions, SyntheticOptions, Trace, score_policy};
 
 /// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
@@ -17,7 +17,7 @@ impl PlacementPolicy for Spread {
         "spread"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         view.blocks(request.size)
             .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
     }

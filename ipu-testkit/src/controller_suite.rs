@@ -23,7 +23,7 @@ use ipu_core::{PartitionId, Topology};
 use ipu_vipu_client::VipuController;
 
 use crate::suite::{Runner, SuiteFailure, SuiteReport};
-use lab::Lab;
+use lab::Harness;
 
 /// How long one call may take unless a case is about that: nothing in a test takes so long.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -40,13 +40,13 @@ pub struct Setup {
     /// The deadline that a transport is to give each call. Who has none ignores it.
     pub deadline: Duration,
     /// Whether [`ControllerBench::restart`] is going to be called.
-    pub memory: Memory,
+    pub memory: Persistence,
 }
 
 /// What becomes of a controller's knowledge when it is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Memory {
+pub enum Persistence {
     /// The case does not restart it: the quickest will do.
     Volatile,
     /// The case restarts it, and it has to know its partitions afterwards.
@@ -60,7 +60,7 @@ impl Setup {
             topology,
             operation,
             deadline: DEADLINE,
-            memory: Memory::Volatile,
+            memory: Persistence::Volatile,
         }
     }
 
@@ -118,7 +118,7 @@ pub enum CallFault {
 
 /// Whether a bench could do what a case asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Injected {
+pub enum FaultSupport {
     /// It is done.
     Done,
     /// This bench cannot do that: the case is reported as one that could not run.
@@ -145,29 +145,29 @@ pub trait ControllerBench: Send + Sync + 'static {
     fn controller(&self) -> Arc<dyn VipuController>;
 
     /// `fault` strikes the next call of `kind`, once. What is injected for the same kind strikes in order.
-    async fn inject(&self, _kind: CallKind, _fault: CallFault) -> Injected {
-        Injected::Unsupported
+    async fn inject(&self, _kind: CallKind, _fault: CallFault) -> FaultSupport {
+        FaultSupport::Unsupported
     }
 
     /// Create, reset and remove take this long from now on.
-    async fn set_operation_time(&self, _operation: Duration) -> Injected {
-        Injected::Unsupported
+    async fn set_operation_time(&self, _operation: Duration) -> FaultSupport {
+        FaultSupport::Unsupported
     }
 
     /// The partition, which is active, goes into error, and stays there for some time.
-    async fn break_partition(&self, _id: &PartitionId) -> Injected {
-        Injected::Unsupported
+    async fn break_partition(&self, _id: &PartitionId) -> FaultSupport {
+        FaultSupport::Unsupported
     }
 
     /// The controller ends, and starts again at the same place with what it knew ([`Memory::Durable`] was asked for).
     /// [`controller`](Self::controller) reaches it as before.
-    async fn restart(&self) -> Injected {
-        Injected::Unsupported
+    async fn restart(&self) -> FaultSupport {
+        FaultSupport::Unsupported
     }
 
     /// The controller ends, and there is nothing in its place.
-    async fn stop(&self) -> Injected {
-        Injected::Unsupported
+    async fn stop(&self) -> FaultSupport {
+        FaultSupport::Unsupported
     }
 
     /// The longest that one call takes before it is answered with a timeout: [`Setup::deadline`] if it was passed on;
@@ -228,7 +228,7 @@ pub async fn controller_suite<B: ControllerBench>() -> SuiteReport {
 /// [`SuiteFailure`] with every case that found a broken rule.
 pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, SuiteFailure> {
     let mut runner = Runner::new("controller_suite");
-    let lab = Lab::of::<B>();
+    let lab = Harness::of::<B>();
     life::run(&mut runner, lab).await;
     lists::run(&mut runner, lab).await;
     refusals::run(&mut runner, lab).await;
@@ -243,7 +243,7 @@ pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, S
 /// Runs the named cases of a module, in order.
 macro_rules! cases {
     ($($case:ident,)*) => {
-        pub(super) async fn run(runner: &mut crate::suite::Runner, lab: super::lab::Lab) {
+        pub(super) async fn run(runner: &mut crate::suite::Runner, lab: super::lab::Harness) {
             $(runner.run(stringify!($case), $case(lab)).await;)*
         }
     };

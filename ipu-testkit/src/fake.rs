@@ -21,8 +21,8 @@ use crate::controller_suite::CallKind;
 use crate::sim::CreateHook;
 pub use fault::Fault;
 use fault::FaultRates;
-use state::{Call, Reply, State};
-pub(crate) use state::{Held, Masks, Users};
+pub(crate) use state::{HeldPartition, Masks, Users};
+use state::{MutatingCall, Reply, SharedState};
 
 /// How long a call takes that nothing happens to.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ pub enum BlockChoice {
 /// whoever is granted a partition has to find it active and unused since it was made or reset ([`use_it`](Self::use_it)),
 /// and nothing may be reset or removed under workers ([`disturbed`](Self::disturbed)). Clones share everything.
 #[derive(Clone)]
-pub struct FakeController(Arc<Mutex<State>>);
+pub struct FakeController(Arc<Mutex<SharedState>>);
 
 impl fmt::Debug for FakeController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,11 +57,14 @@ impl FakeController {
     /// makes.
     #[must_use]
     pub fn new(topology: &Topology, seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State::new(Inventory::new(topology), seed))))
+        Self(Arc::new(Mutex::new(SharedState::new(
+            Inventory::new(topology),
+            seed,
+        ))))
     }
 
     // What panics while it is locked is a broken expectation of a test, which is over then.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.settle();
         state
@@ -255,14 +258,14 @@ impl FakeController {
     }
 
     /// What is there.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    pub(crate) fn held(&self) -> Vec<HeldPartition> {
         self.state().held()
     }
 
     async fn ask<T>(
         &self,
         name: &'static str,
-        answer: impl Fn(&mut State) -> Result<T, VipuError>,
+        answer: impl Fn(&mut SharedState) -> Result<T, VipuError>,
     ) -> Result<T, VipuError> {
         let fault = self.arrive(name, None)?;
         tokio::time::sleep(ROUND_TRIP).await;
@@ -278,7 +281,7 @@ impl FakeController {
         }
     }
 
-    async fn change(&self, name: &'static str, call: Call) -> Result<(), VipuError> {
+    async fn change(&self, name: &'static str, call: MutatingCall) -> Result<(), VipuError> {
         let fault = self.arrive(name, Some(&call))?;
         let heard = Instant::now() + ROUND_TRIP;
         if let Some(Fault::Broken | Fault::Failed | Fault::Refused) = fault {
@@ -298,7 +301,7 @@ impl FakeController {
             _ => (heard, heard),
         };
         let reply = Reply::default();
-        let way = Way {
+        let way = CallInFlight {
             controller: self,
             number: self.state().send(arrives, &call, Some(&reply)),
         };
@@ -315,8 +318,8 @@ impl FakeController {
     }
 
     /// How a call is refused: a create in half of the cases for want of room that nobody sees.
-    fn refusal(&self, call: &Call) -> VipuError {
-        if matches!(call, Call::Create(_)) && self.state().random.chance(50) {
+    fn refusal(&self, call: &MutatingCall) -> VipuError {
+        if matches!(call, MutatingCall::Create(_)) && self.state().random.chance(50) {
             return VipuError::NoCapacity {
                 detail: "some IPUs are not well".into(),
             };
@@ -324,7 +327,7 @@ impl FakeController {
         refused()
     }
 
-    fn arrive(&self, name: &'static str, call: Option<&Call>) -> Result<Option<Fault>, VipuError> {
+    fn arrive(&self, name: &'static str, call: Option<&MutatingCall>) -> Result<Option<Fault>, VipuError> {
         let mut state = self.state();
         if let Some(call) = call {
             state.calls.push(format!("{name} {}", call.id()));
@@ -337,12 +340,12 @@ impl FakeController {
 }
 
 /// A call under way. Its caller may die before it arrives, which does not always keep it from arriving.
-struct Way<'a> {
+struct CallInFlight<'a> {
     controller: &'a FakeController,
     number: u64,
 }
 
-impl Drop for Way<'_> {
+impl Drop for CallInFlight<'_> {
     fn drop(&mut self) {
         self.controller.state().drop_call(self.number);
     }
@@ -380,7 +383,7 @@ impl VipuController for FakeController {
     async fn create_partition(&self, mut request: CreatePartition) -> Result<PartitionId, VipuError> {
         let id = request.id.clone();
         self.state().plant(&mut request);
-        self.change("create", Call::Create(request)).await?;
+        self.change("create", MutatingCall::Create(request)).await?;
         Ok(id)
     }
 
@@ -393,11 +396,11 @@ impl VipuController for FakeController {
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        self.change("reset", Call::Reset(id.clone())).await
+        self.change("reset", MutatingCall::Reset(id.clone())).await
     }
 
     async fn remove_partition(&self, id: &PartitionId, _: bool) -> Result<(), VipuError> {
-        self.change("remove", Call::Remove(id.clone())).await
+        self.change("remove", MutatingCall::Remove(id.clone())).await
     }
 
     // Only going down keeps it from being answered: the hardware is looked at now and then, and has no part in a life.

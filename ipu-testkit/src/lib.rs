@@ -29,27 +29,29 @@ pub mod strategies;
 mod suite;
 
 pub use controller_suite::{
-    CallFault, CallKind, ControllerBench, Injected, Memory, Setup, controller_suite, try_controller_suite,
+    CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, controller_suite,
+    try_controller_suite,
 };
 pub use fake::{BlockChoice, FakeController, Fault};
 pub use planner::{
-    Fate, Happening, Hit, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty, PlannerReport, Room,
-    Trespass, Who, check_planner, job_from_words, raw_job_from_words, try_check_planner,
+    CapacityState, EventEffect, JobEvent, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty,
+    PlannerReport, ProcessEnd, ProcessRole, SafetyViolation, check_planner, job_from_words,
+    raw_job_from_words, try_check_planner,
 };
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference::ReferenceInventory;
 pub use rules::{RuleVerdict, rule_verdicts, rules_reached};
 pub use score::{
-    Cause, CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, Skip,
-    SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace,
+    CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, SkipReason,
+    SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitReason, WaitStats, replay_trace,
     score_policy,
 };
 pub use sim::{
-    CreateHook, ExcludedHook, PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions, SimReplay,
+    CordonedHook, CreateHook, PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions, SimReplay,
     SimReport, replay_simulation, simulate, simulate_many,
 };
-pub use store_suite::{StoreHome, ledger_store_suite, try_ledger_store_suite};
+pub use store_suite::{StoreFactory, ledger_store_suite, try_ledger_store_suite};
 pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};
 
 /// The examples of the README compile and run.

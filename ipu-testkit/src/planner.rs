@@ -10,10 +10,10 @@ mod world;
 use ipu_core::{JobSpec, Observation, Plan};
 
 pub use failure::{PlannerFailure, PlannerProperty};
-pub use happening::{Fate, Happening, Hit};
+pub use happening::{EventEffect, JobEvent, ProcessEnd};
 pub use report::PlannerReport;
 pub use words::{job_from_words, raw_job_from_words};
-pub use world::{JobWorld, Room, Trespass, Who};
+pub use world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
 
 /// How many cases unless somebody asks for more: a few seconds in a debug build.
 const CASES: u32 = 200;
@@ -132,5 +132,5 @@ pub fn try_check_planner(
     planner: impl Fn(&JobSpec, &Observation) -> Plan,
     options: PlannerOptions,
 ) -> Result<PlannerReport, Box<PlannerFailure>> {
-    run::Run::new(&planner).all(options)
+    run::PlannerRun::new(&planner).all(options)
 }

@@ -9,7 +9,7 @@ use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::reference::ReferenceInventory;
-use crate::strategies::{Situation, situations};
+use crate::strategies::{PlacementCase, situations};
 
 mod judge;
 mod life;
@@ -21,9 +21,9 @@ mod smaller;
 pub use property::PolicyProperty;
 pub use report::PolicyReport;
 
-use judge::{Cheaper, Judge, Scene, quietly};
+use judge::{Cheaper, PolicyCase, PropertyChecker, quietly};
 use life::{Life, live, lives};
-use property::Broken;
+use property::BrokenProperty;
 use report::kinds_of_allocations;
 use reproduction::reproduction;
 use smaller::smallest;
@@ -103,7 +103,7 @@ pub struct PolicyCheck {
     may_decline: bool,
     cheaper: Option<Box<Cheaper>>,
     code: Option<String>,
-    situations: BoxedStrategy<Situation>,
+    situations: BoxedStrategy<PlacementCase>,
     lives: BoxedStrategy<Life>,
 }
 
@@ -201,7 +201,7 @@ impl PolicyCheck {
     /// The first property that does not hold.
     pub fn run<P: PlacementPolicy>(&self, make: impl Fn() -> P) -> Result<PolicyReport, PolicyFailure> {
         let boxed = || -> Box<dyn PlacementPolicy + '_> { Box::new(make()) };
-        let judge = Judge {
+        let judge = PropertyChecker {
             make: &boxed,
             may_decline: self.may_decline,
             cheaper: self.cheaper.as_deref(),
@@ -214,7 +214,7 @@ impl PolicyCheck {
             report.borrow_mut().count(reference, kinds, request, placement);
         };
         let in_situations = self.search(self.cases, &self.situations, |situation| {
-            let placement = judge.situation(Scene {
+            let placement = judge.situation(PolicyCase {
                 reference: &situation.reference,
                 inventory: &situation.inventory,
                 history: &situation.history,
@@ -244,8 +244,8 @@ impl PolicyCheck {
         &self,
         cases: u32,
         strategy: &BoxedStrategy<V>,
-        judge: impl Fn(&V) -> Result<(), Box<Broken>>,
-    ) -> Result<(), Box<Broken>> {
+        judge: impl Fn(&V) -> Result<(), Box<BrokenProperty>>,
+    ) -> Result<(), Box<BrokenProperty>> {
         let config = Config {
             cases,
             failure_persistence: None,
@@ -255,7 +255,7 @@ impl PolicyCheck {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-        let smallest: RefCell<Option<Box<Broken>>> = RefCell::new(None);
+        let smallest: RefCell<Option<Box<BrokenProperty>>> = RefCell::new(None);
         let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |case| {
             let Err(broken) = judge(&case) else { return Ok(()) };
             let mut smallest = smallest.borrow_mut();
@@ -295,7 +295,7 @@ impl PolicyCheck {
         })
     }
 
-    fn failure(&self, judge: &Judge<'_>, policy: String, broken: Broken) -> PolicyFailure {
+    fn failure(&self, judge: &PropertyChecker<'_>, policy: String, broken: BrokenProperty) -> PolicyFailure {
         let broken = smallest(judge, broken);
         let code = self
             .code

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    AllocationId, Block, ExclusionOwner, Impossible, Inventory, IpuAddress, IpuCount, PartitionId,
+    AllocationId, Block, CordonOwner, Impossible, Inventory, IpuAddress, IpuCount, PartitionId,
     PlacementRequest, Topology,
 };
 
-/// What exists, who holds it and what is excluded, one IPU at a time.
+/// What exists, who holds it and what is cordoned, one IPU at a time.
 ///
 /// Every question is answered by trying all possibilities, so that the answer is right by construction and slow: use it
 /// on topologies of a few hundred IPUs.
@@ -30,7 +30,7 @@ pub struct ReferenceInventory {
     /// The IPUs of each allocation, in the order of the topology.
     allocations: Vec<(AllocationId, BTreeSet<IpuAddress>)>,
     held: BTreeMap<IpuAddress, PartitionId>,
-    excluded: BTreeMap<IpuAddress, BTreeSet<ExclusionOwner>>,
+    cordoned: BTreeMap<IpuAddress, BTreeSet<CordonOwner>>,
 }
 
 impl ReferenceInventory {
@@ -52,7 +52,7 @@ impl ReferenceInventory {
                 .map(|allocation| (allocation.id.clone(), ipus(&allocation.agents)))
                 .collect(),
             held: BTreeMap::new(),
-            excluded: BTreeMap::new(),
+            cordoned: BTreeMap::new(),
         }
     }
 
@@ -79,34 +79,34 @@ impl ReferenceInventory {
         ipus
     }
 
-    /// Excludes IPUs on behalf of `owner` and answers who holds any of them; none, and nothing changes, if one does not
+    /// Cordons IPUs on behalf of `owner` and answers who holds any of them; none, and nothing changes, if one does not
     /// exist.
-    pub fn exclude(
+    pub fn cordon(
         &mut self,
-        owner: &ExclusionOwner,
+        owner: &CordonOwner,
         ipus: &BTreeSet<IpuAddress>,
     ) -> Option<BTreeSet<PartitionId>> {
         if !ipus.iter().all(|at| self.topology.contains(*at)) {
             return None;
         }
         for at in ipus {
-            self.excluded.entry(*at).or_default().insert(owner.clone());
+            self.cordoned.entry(*at).or_default().insert(owner.clone());
         }
         Some(ipus.iter().filter_map(|at| self.holder(*at)).cloned().collect())
     }
 
-    /// Takes back exclusions of `owner`; false, and nothing changes, if it does not exclude all of `ipus`.
-    pub fn lift(&mut self, owner: &ExclusionOwner, ipus: &BTreeSet<IpuAddress>) -> bool {
+    /// Takes back cordons of `owner`; false, and nothing changes, if it does not cordon all of `ipus`.
+    pub fn lift(&mut self, owner: &CordonOwner, ipus: &BTreeSet<IpuAddress>) -> bool {
         let legal = ipus
             .iter()
-            .all(|at| self.excluded.get(at).is_some_and(|owners| owners.contains(owner)));
+            .all(|at| self.cordoned.get(at).is_some_and(|owners| owners.contains(owner)));
         if legal {
             for at in ipus {
-                if let Some(owners) = self.excluded.get_mut(at) {
+                if let Some(owners) = self.cordoned.get_mut(at) {
                     owners.remove(owner);
                 }
             }
-            self.excluded.retain(|_, owners| !owners.is_empty());
+            self.cordoned.retain(|_, owners| !owners.is_empty());
         }
         legal
     }
@@ -117,16 +117,16 @@ impl ReferenceInventory {
         self.held.get(&at)
     }
 
-    /// Whether someone excludes an IPU.
+    /// Whether someone cordons an IPU.
     #[must_use]
-    pub fn is_excluded(&self, at: IpuAddress) -> bool {
-        self.excluded.contains_key(&at)
+    pub fn is_cordoned(&self, at: IpuAddress) -> bool {
+        self.cordoned.contains_key(&at)
     }
 
-    /// Whether an IPU exists, nobody holds it and nobody excludes it.
+    /// Whether an IPU exists, nobody holds it and nobody cordons it.
     #[must_use]
     pub fn is_free(&self, at: IpuAddress) -> bool {
-        self.topology.contains(at) && self.holder(at).is_none() && !self.is_excluded(at)
+        self.topology.contains(at) && self.holder(at).is_none() && !self.is_cordoned(at)
     }
 
     /// Whether `holder` holds anything.
@@ -152,11 +152,11 @@ impl ReferenceInventory {
         holders
     }
 
-    /// The exclusions: owner and IPU.
+    /// The cordons: owner and IPU.
     #[must_use]
-    pub fn exclusions(&self) -> BTreeSet<(ExclusionOwner, IpuAddress)> {
+    pub fn cordons(&self) -> BTreeSet<(CordonOwner, IpuAddress)> {
         let pairs = self
-            .excluded
+            .cordoned
             .iter()
             .flat_map(|(at, owners)| owners.iter().map(|owner| (owner.clone(), *at)));
         pairs.collect()
@@ -262,7 +262,7 @@ impl ReferenceInventory {
     #[must_use]
     pub fn blockers(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<(usize, u32)> {
         let held = self.holders();
-        let blocks = self.blocks(size, allocation, |at| !self.is_excluded(at));
+        let blocks = self.blocks(size, allocation, |at| !self.is_cordoned(at));
         let costs = blocks.iter().map(|block| {
             let holders: BTreeSet<&PartitionId> =
                 block.addresses().filter_map(|at| self.holder(at)).collect();
@@ -296,12 +296,12 @@ impl ReferenceInventory {
             .largest(scope, |at| self.is_free(at))
             .map_or(0, IpuCount::get);
         Some(if self.has_block(size, scope, |at| self.holder(at).is_none()) {
-            let (excluded, owners) = self.idle_exclusions(scope);
-            Impossible::Excluded {
+            let (cordoned, owners) = self.idle_cordons(scope);
+            Impossible::Cordoned {
                 size,
                 free,
                 largest_block,
-                excluded,
+                cordoned,
                 owners,
             }
         } else if free < size.get() {
@@ -319,19 +319,19 @@ impl ReferenceInventory {
         })
     }
 
-    /// How many IPUs of the scope someone excludes and nobody holds, and who excludes them.
+    /// How many IPUs of the scope someone cordons and nobody holds, and who cordons them.
     #[must_use]
-    pub fn idle_exclusions(&self, allocation: Option<&AllocationId>) -> (u32, Vec<ExclusionOwner>) {
+    pub fn idle_cordons(&self, allocation: Option<&AllocationId>) -> (u32, Vec<CordonOwner>) {
         let ipus = self.ipus(allocation);
         let idle = || {
-            let here = self.excluded.iter().filter(|(at, _)| ipus.contains(*at));
+            let here = self.cordoned.iter().filter(|(at, _)| ipus.contains(*at));
             here.filter(|(at, _)| self.holder(**at).is_none())
         };
-        let owners: BTreeSet<&ExclusionOwner> = idle().flat_map(|(_, owners)| owners).collect();
+        let owners: BTreeSet<&CordonOwner> = idle().flat_map(|(_, owners)| owners).collect();
         (count(idle()), owners.into_iter().cloned().collect())
     }
 
-    /// An [`Inventory`] made from scratch with the same holders and exclusions.
+    /// An [`Inventory`] made from scratch with the same holders and cordons.
     ///
     /// # Panics
     ///
@@ -345,9 +345,9 @@ impl ReferenceInventory {
                 .occupy(holder, block)
                 .expect("the reference holds no IPU twice");
         }
-        for (owner, at) in self.exclusions() {
+        for (owner, at) in self.cordons() {
             inventory
-                .exclude(&owner, [at])
+                .cordon(&owner, [at])
                 .expect("the reference excludes what exists");
         }
         inventory

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ipu_core::{
-    Culprit, Effect, InstanceFacts, InstanceStatus, JobSpec, Observation, Outcome, PartitionFacts, Plan,
-    ProcessFacts, ProcessPhase, Shape, Timestamp,
+    Effect, FailedComponent, InstanceFacts, InstanceOutcome, InstanceStatus, JobKind, JobSpec, Observation,
+    PartitionFacts, Plan, ProcessFacts, ProcessPhase, Timestamp,
 };
 
 /// One verdict of one rule of `docs/rules.md`.
@@ -44,19 +44,19 @@ pub fn rule_verdicts() -> impl Iterator<Item = (RuleVerdict, &'static str)> {
 /// ```
 #[must_use]
 pub fn rules_reached(job: &JobSpec, seen: &Observation, plan: &Plan) -> BTreeSet<RuleVerdict> {
-    let look = Look { job, seen, plan };
+    let look = PlanView { job, seen, plan };
     let reached = ROWS.iter().filter(|row| (row.reached)(&look));
-    reached.map(Row::verdict).collect()
+    reached.map(RuleRow::verdict).collect()
 }
 
-struct Row {
+struct RuleRow {
     rule: &'static str,
     name: &'static str,
     shown_by: &'static str,
-    reached: fn(&Look<'_>) -> bool,
+    reached: fn(&PlanView<'_>) -> bool,
 }
 
-impl Row {
+impl RuleRow {
     const fn verdict(&self) -> RuleVerdict {
         RuleVerdict {
             rule: self.rule,
@@ -69,9 +69,9 @@ const fn row(
     rule: &'static str,
     name: &'static str,
     shown_by: &'static str,
-    reached: fn(&Look<'_>) -> bool,
-) -> Row {
-    Row {
+    reached: fn(&PlanView<'_>) -> bool,
+) -> RuleRow {
+    RuleRow {
         rule,
         name,
         shown_by,
@@ -83,7 +83,7 @@ const fn row(
 const LONGEST: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
-const ROWS: [Row; 49] = [
+const ROWS: [RuleRow; 49] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |look| look.pauses().any(|pause| pause == look.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
@@ -107,7 +107,7 @@ const ROWS: [Row; 49] = [
     row("deadline", "Until", "a job goes on within its limit, and `wake` is not after it",
         |look| look.goes_on() && look.time_limit().is_some_and(|end| look.wakes_by(end) && end > look.seen.now)),
     row("deadline", "Exceeded", "reason `DeadlineExceeded`, and an instance has ended with code 124",
-        |look| look.says("DeadlineExceeded") && look.news().any(|(_, now)| now.outcome == Some(Outcome::Failed(124)))),
+        |look| look.says("DeadlineExceeded") && look.news().any(|(_, now)| now.outcome == Some(InstanceOutcome::Failed(124)))),
     row("finalize", "AwaitProcesses", "reason `StoppingProcesses`",
         |look| look.says("StoppingProcesses")),
     row("finalize", "Release", "effect `ReleasePartition`",
@@ -117,11 +117,11 @@ const ROWS: [Row; 49] = [
     row("finalize", "Gone", "effect `Finalize`",
         |look| look.does(|effect| *effect == Effect::Finalize)),
     row("first_failure", "Worker", "`firstFailure` is new and names a worker",
-        |look| matches!(look.blamed(), Some(Culprit::Worker { .. }))),
+        |look| matches!(look.blamed(), Some(FailedComponent::Worker { .. }))),
     row("first_failure", "Launcher", "`firstFailure` is new and names the launcher",
-        |look| look.blamed() == Some(Culprit::Launcher)),
+        |look| look.blamed() == Some(FailedComponent::Launcher)),
     row("first_failure", "Partition", "`firstFailure` is new and names the partition",
-        |look| look.blamed() == Some(Culprit::Partition)),
+        |look| look.blamed() == Some(FailedComponent::Partition)),
     row("first_failure", "Several", "`firstFailure` is new, and more than one process of its attempt has ended",
         |look| look.blamed().is_some() && look.cascade() > 1),
     row("interactive", "NotBegun", "the launcher of an instance with `ttl` has not run, the instance goes on",
@@ -149,11 +149,11 @@ const ROWS: [Row; 49] = [
     row("reset", "GiveBack", "reason `PartitionFailed`",
         |look| look.says("PartitionFailed")),
     row("reset", "FailAttempt", "`firstFailure` is new and names the partition",
-        |look| look.blamed() == Some(Culprit::Partition)),
+        |look| look.blamed() == Some(FailedComponent::Partition)),
     row("reset", "BeginAnew", "an attempt is closed for reason `WorkerGone` or `LauncherGone`",
         |look| (look.says("WorkerGone") || look.says("LauncherGone")) && look.news().any(|(before, now)| now.attempt > before.attempt)),
     row("restart", "Done", "an instance has ended with outcome `succeeded`",
-        |look| look.news().any(|(_, now)| now.outcome == Some(Outcome::Succeeded))),
+        |look| look.news().any(|(_, now)| now.outcome == Some(InstanceOutcome::Succeeded))),
     row("restart", "RestartAfterSuccess", "reason `RestartAfterSuccess`",
         |look| look.says("RestartAfterSuccess")),
     row("restart", "RestartAfterFailure", "reason `RestartAfterFailure`",
@@ -185,13 +185,13 @@ const ROWS: [Row; 49] = [
 ];
 
 /// A plan and what it answers.
-struct Look<'a> {
+struct PlanView<'a> {
     job: &'a JobSpec,
     seen: &'a Observation,
     plan: &'a Plan,
 }
 
-impl<'a> Look<'a> {
+impl<'a> PlanView<'a> {
     fn says(&self, code: &str) -> bool {
         self.plan.reasons.iter().any(|reason| reason.code == code)
     }
@@ -267,7 +267,7 @@ impl<'a> Look<'a> {
     /// Whether an instance that could have kept its partition gives it back.
     fn makes_room(&self, facts: &InstanceFacts) -> bool {
         let known = self.seen.status.instance(facts.index);
-        let keeps = known.is_some_and(|known| known.outcome != Some(Outcome::SessionOver));
+        let keeps = known.is_some_and(|known| known.outcome != Some(InstanceOutcome::SessionOver));
         let granted = matches!(facts.partition, PartitionFacts::Active { .. });
         keeps && granted && !self.job.suspend() && self.is_reduced(facts.index)
     }
@@ -288,7 +288,7 @@ impl<'a> Look<'a> {
     }
 
     /// Who is blamed for a failure that is new.
-    fn blamed(&self) -> Option<Culprit> {
+    fn blamed(&self) -> Option<FailedComponent> {
         let now = self.plan.status.first_failure.as_ref();
         let new = now.filter(|_| now != self.seen.status.first_failure.as_ref());
         new.map(|failure| failure.culprit)
@@ -317,7 +317,7 @@ impl<'a> Look<'a> {
 
     fn session(&self) -> Option<Duration> {
         match self.job.shape() {
-            Shape::Interactive { ttl } => Some(*ttl),
+            JobKind::Interactive { ttl } => Some(*ttl),
             _ => None,
         }
     }
@@ -326,7 +326,7 @@ impl<'a> Look<'a> {
     fn running(&self) -> impl Iterator<Item = (&'a InstanceFacts, &'a ProcessFacts)> {
         let wanted = |facts: &&InstanceFacts| {
             let known = self.seen.status.instance(facts.index);
-            let runs = known.is_none_or(|known| known.outcome != Some(Outcome::SessionOver));
+            let runs = known.is_none_or(|known| known.outcome != Some(InstanceOutcome::SessionOver));
             self.goes_on() && facts.index < self.job.instances() && runs
         };
         let instances = self.seen.instances.iter().filter(wanted);

@@ -17,12 +17,12 @@ mod table;
 mod tally;
 mod trace;
 
-pub use cause::Cause;
+pub use cause::WaitReason;
 pub use replay::{JobOutcome, Replay, ScoreOptions, replay_trace};
 pub use swf::{SwfError, SwfOptions};
 pub use synthetic::{JobClass, SyntheticOptions};
 pub use table::Comparison;
-pub use trace::{Skip, SwfHeader, Trace, TraceJob};
+pub use trace::{SkipReason, SwfHeader, Trace, TraceJob};
 
 /// How a trace went with one policy. Times are seconds, shares are from 0 to 1.
 ///
@@ -45,7 +45,7 @@ pub struct Score {
     /// other figure.
     pub stranded: u64,
     /// Lines of the trace's file that are no job, and why.
-    pub skipped: BTreeMap<Skip, u64>,
+    pub skipped: BTreeMap<SkipReason, u64>,
     /// From the first submission to the last end, or to the last submission if that one did not run.
     pub makespan_seconds: f64,
     /// IPUs times seconds that jobs held.
@@ -60,7 +60,7 @@ pub struct Score {
     /// The same by number of IPUs.
     pub waiting_by_size: BTreeMap<u32, WaitStats>,
     /// Why jobs waited or never ran.
-    pub causes: BTreeMap<Cause, CauseStats>,
+    pub causes: BTreeMap<WaitReason, CauseStats>,
     /// How scattered free space was.
     pub fragmentation: Fragmentation,
 }
@@ -123,7 +123,7 @@ pub struct Fragmentation {
 
 /// Replays `trace` on `topology` with the policy `P` and answers how it went.
 ///
-/// [`replay_trace`] is the same for a policy that is made otherwise, an inventory with exclusions, another limit of the
+/// [`replay_trace`] is the same for a policy that is made otherwise, an inventory with cordons, another limit of the
 /// line, and tells what became of each job.
 ///
 /// ```

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{Excluded, JobSpec, Observation, PartitionId, Plan};
+use ipu_core::{CordonEffect, JobSpec, Observation, PartitionId, Plan};
 use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
@@ -45,7 +45,7 @@ pub type PlanHook = Arc<dyn Fn(&JobSpec, &Observation, &Plan) + Send + Sync>;
 pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
 
 /// Changes the answer to a cordon on its way to the administrator. The set has the partitions that the controller lists.
-pub type ExcludedHook = Arc<dyn Fn(&mut Excluded, &BTreeSet<PartitionId>) + Send + Sync>;
+pub type CordonedHook = Arc<dyn Fn(&mut CordonEffect, &BTreeSet<PartitionId>) + Send + Sync>;
 
 /// Whether drivers check plans before they apply them, as they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct SimOptions {
     /// Plants a defect between the ledger and its controllers.
     pub on_create: Option<CreateHook>,
     /// Plants a defect between the ledger and the administrator who cordons machines.
-    pub on_excluded: Option<ExcludedHook>,
+    pub on_cordoned: Option<CordonedHook>,
 }
 
 impl Default for SimOptions {
@@ -101,7 +101,7 @@ impl Default for SimOptions {
             repair: RepairPolicy::default(),
             on_plan: None,
             on_create: None,
-            on_excluded: None,
+            on_cordoned: None,
         }
     }
 }

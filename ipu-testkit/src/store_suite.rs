@@ -20,14 +20,14 @@ use std::pin::Pin;
 
 use ipu_ledger::LedgerStore;
 
-use crate::suite::{Outcome, Runner, SuiteFailure, SuiteReport};
+use crate::suite::{CaseOutcome, Runner, SuiteFailure, SuiteReport};
 use bench::Bench;
-pub use home::StoreHome;
+pub use home::StoreFactory;
 
 /// A case, by its name and what it does.
-type Case<S> = (&'static str, for<'a> fn(&'a Bench<'a, S>) -> Running<'a>);
+type Case<S> = (&'static str, for<'a> fn(&'a Bench<'a, S>) -> CaseFuture<'a>);
 
-type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + 'a>>;
+type CaseFuture<'a> = Pin<Box<dyn Future<Output = CaseOutcome> + 'a>>;
 
 /// The cases that are these functions, by their names.
 macro_rules! cases {
@@ -40,7 +40,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 22] {
     cases![
         content::an_empty_ledger_has_a_revision_and_no_entries,
         content::every_field_of_every_entry_comes_back,
-        content::exclusions_come_back_until_they_are_lifted,
+        content::cordons_come_back_until_they_are_lifted,
         content::load_answers_none_exactly_if_nothing_was_committed,
         content::changes_are_taken_in_their_order,
         content::a_large_ledger_is_kept_or_refused_whole,
@@ -57,7 +57,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 22] {
         turns::whoever_gives_up_waiting_for_a_turn_leaves_none_behind,
         turns::a_commit_needs_no_turn,
         crashing::a_commit_that_is_given_up_is_whole_or_absent,
-        driving::nothing_new_is_placed_on_what_another_process_excluded,
+        driving::nothing_new_is_placed_on_what_another_process_cordoned,
         driving::a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt,
         driving::drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing,
     ]
@@ -88,7 +88,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 22] {
 pub async fn ledger_store_suite<S, F>(open: F) -> SuiteReport
 where
     S: LedgerStore,
-    F: AsyncFn(&StoreHome) -> S,
+    F: AsyncFn(&StoreFactory) -> S,
 {
     match try_ledger_store_suite(open).await {
         Ok(report) => report,
@@ -104,7 +104,7 @@ where
 pub async fn try_ledger_store_suite<S, F>(open: F) -> Result<SuiteReport, SuiteFailure>
 where
     S: LedgerStore,
-    F: AsyncFn(&StoreHome) -> S,
+    F: AsyncFn(&StoreFactory) -> S,
 {
     let mut runner = Runner::new("ledger store");
     for (name, case) in cases() {

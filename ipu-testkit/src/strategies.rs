@@ -10,7 +10,7 @@ mod ledger;
 mod observation;
 mod topology;
 
-pub use inventory::{InventoryChange, Operation, Situation, operations, situations};
+pub use inventory::{InventoryChange, Operation, PlacementCase, operations, situations};
 pub(crate) use inventory::{Scope, requested, tryable};
 pub use job::{any_manifests, job_words, jobs, plausible_manifests, raw_jobs};
 pub use ledger::{LedgerCase, LedgerController, ledgers};

@@ -110,7 +110,7 @@ pub(crate) enum Stop {
 }
 
 /// What a case comes to.
-pub(crate) type Outcome = Result<(), Stop>;
+pub(crate) type CaseOutcome = Result<(), Stop>;
 
 /// A broken rule.
 pub(crate) fn broken(rule: &str, expected: impl fmt::Display, seen: impl fmt::Display) -> Stop {
@@ -122,7 +122,7 @@ pub(crate) fn broken(rule: &str, expected: impl fmt::Display, seen: impl fmt::Di
 }
 
 /// `rule`: what was seen is what was expected.
-pub(crate) fn same<T: fmt::Debug + PartialEq>(rule: &str, seen: &T, expected: &T) -> Outcome {
+pub(crate) fn same<T: fmt::Debug + PartialEq>(rule: &str, seen: &T, expected: &T) -> CaseOutcome {
     if seen == expected {
         Ok(())
     } else {
@@ -162,7 +162,7 @@ impl Runner {
     pub(crate) async fn run(
         &mut self,
         case: &'static str,
-        work: impl Future<Output = Outcome> + Send + 'static,
+        work: impl Future<Output = CaseOutcome> + Send + 'static,
     ) {
         let mut task = tokio::spawn(work);
         let joined = async {
@@ -177,7 +177,7 @@ impl Runner {
     }
 
     /// Runs one case in the caller's task, because it borrows what is under test. What panics in it is a finding, too.
-    pub(crate) async fn run_here(&mut self, case: &'static str, work: impl Future<Output = Outcome>) {
+    pub(crate) async fn run_here(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
         let mut work = pin!(work);
         let caught =
             poll_fn(
@@ -189,7 +189,7 @@ impl Runner {
         self.limited(case, caught).await;
     }
 
-    async fn limited(&mut self, case: &'static str, work: impl Future<Output = Outcome>) {
+    async fn limited(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
         let outcome = tokio::time::timeout(CASE_LIMIT, work).await.unwrap_or_else(|_| {
             let seen = format!("it was still at it after {CASE_LIMIT:?}");
             Err(broken("every call ends", "an answer", seen))

@@ -8,14 +8,14 @@ use std::error::Error;
 
 use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
 use ipu_vipu_client::{
-    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, Removal, RetryOptions, Retrying,
-    VipuController as _, Wait, ensure_absent, ensure_present, wait_active,
+    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, Removal, RetryLayer, RetryOptions,
+    VipuController as _, WaitOptions, ensure_absent, ensure_present, wait_active,
 };
 use vipu_sim::Simulator;
 
 async fn make_one(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
     let controller = GrpcController::connect(endpoint, &ConnectOptions::default())?;
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     println!("V-IPU {}", controller.version().await?);
     let id = PartitionId::new("example")?;
     let request = CreatePartition {
@@ -23,13 +23,13 @@ async fn make_one(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
         spec: PartitionSpec::of_size(IpuCount::try_from(4)?),
         ipus: Vec::new(),
     };
-    ensure_present(&controller, &request, &Wait::default()).await?;
-    wait_active(&controller, &id, &Wait::default()).await?;
+    ensure_present(&controller, &request, &WaitOptions::default()).await?;
+    wait_active(&controller, &id, &WaitOptions::default()).await?;
     let config = controller.ipuof_config(&id, None).await?;
     for (number, gcd) in config.gcds.iter().enumerate() {
         println!("GCD {number}: {} devices", gcd.devices.len());
     }
-    ensure_absent(&controller, &id, Removal::Regular, &Wait::default()).await?;
+    ensure_absent(&controller, &id, Removal::Regular, &WaitOptions::default()).await?;
     println!("{id} is gone");
     Ok(())
 }

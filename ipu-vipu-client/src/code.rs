@@ -9,7 +9,7 @@ use crate::error::VipuError;
 
 /// The call that an error answers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct RpcMethod<'a> {
     /// `host:port` of the controller.
     pub(crate) endpoint: &'a str,
     /// Which partition it is about.
@@ -34,7 +34,7 @@ pub(crate) enum Subject<'a> {
 const DETAIL_MAX: usize = 1024;
 
 /// The error that a status of `code` with `message` means for `call`.
-pub(crate) fn error(code: i32, message: &str, call: &Call<'_>) -> VipuError {
+pub(crate) fn error(code: i32, message: &str, call: &RpcMethod<'_>) -> VipuError {
     let detail = clip(message, code);
     match (code, call.subject) {
         (0, _) => VipuError::BadReply {
@@ -59,7 +59,7 @@ pub(crate) fn error(code: i32, message: &str, call: &Call<'_>) -> VipuError {
     }
 }
 
-pub(crate) fn unreachable(call: &Call<'_>, detail: String) -> VipuError {
+pub(crate) fn unreachable(call: &RpcMethod<'_>, detail: String) -> VipuError {
     VipuError::Unreachable {
         endpoint: call.endpoint.to_owned(),
         detail,
@@ -99,8 +99,8 @@ mod tests {
         (99, "failed", "failed", "failed"),
     ];
 
-    fn call(subject: Subject<'_>) -> Call<'_> {
-        Call {
+    fn call(subject: Subject<'_>) -> RpcMethod<'_> {
+        RpcMethod {
             endpoint: "pod1:8090",
             subject,
             deadline: Duration::from_secs(3),

@@ -12,7 +12,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status};
 
-use crate::code::{self, Call, Subject};
+use crate::code::{self, RpcMethod, Subject};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
@@ -125,7 +125,7 @@ impl GrpcController {
         subject: Subject<'_>,
         answer: impl Future<Output = Result<Response<T>, Status>> + Send,
     ) -> Result<T, VipuError> {
-        let call = Call {
+        let call = RpcMethod {
             endpoint: &self.endpoint,
             subject,
             deadline: self.deadline,
@@ -187,7 +187,7 @@ fn metadata(credentials: &Credentials) -> Result<Metadata, ConnectError> {
     })
 }
 
-fn error(status: &Status, call: &Call<'_>) -> VipuError {
+fn error(status: &Status, call: &RpcMethod<'_>) -> VipuError {
     use std::error::Error as _;
 
     let Some(source) = status.source() else {

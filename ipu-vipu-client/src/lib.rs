@@ -94,17 +94,17 @@ pub use grpc::GrpcController;
 pub use options::{
     ACCESS_KEY_HEADER, ClientIdentity, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
-pub use pool::{ControllerPool, Health, Listing, Member};
+pub use pool::{CircuitBreaker, ControllerPool, Member, MemberState};
 #[cfg(feature = "rest")]
-pub use question::HttpQuestion;
+pub use question::HttpCall;
 #[cfg(any(feature = "grpc", feature = "rest"))]
-pub use question::{Answer, Question};
+pub use question::{VipuCall, VipuReply};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
-pub use retry::{RetryOptions, Retrying};
+pub use retry::{RetryLayer, RetryOptions};
 #[cfg(any(feature = "grpc", feature = "rest"))]
 pub use secrets::{ControllerSecrets, SecretsError};
-pub use wait::{Removal, Wait, ensure_absent, ensure_present, wait_active};
+pub use wait::{Removal, WaitOptions, ensure_absent, ensure_present, wait_active};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

@@ -48,9 +48,9 @@ pub struct Member<C: ?Sized> {
     /// The way to talk to it.
     pub controller: Arc<C>,
     /// How the last calls to it ended.
-    pub health: Health,
+    pub health: CircuitBreaker,
     /// Whether it may get new partitions.
-    pub listing: Listing,
+    pub listing: MemberState,
     /// The controller that this is another name of, if that is known: see [`ControllerPool::set_same_as`].
     pub same_as: Option<ControllerName>,
 }
@@ -70,7 +70,7 @@ impl<C: ?Sized> Clone for Member<C> {
 
 /// Whether a controller is on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Listing {
+pub enum MemberState {
     /// It is: it may get new partitions.
     Listed,
     /// It was taken off: it only gives back what it holds.
@@ -80,7 +80,7 @@ pub enum Listing {
 /// How the last calls to a controller ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Health {
+pub struct CircuitBreaker {
     /// When it last answered.
     pub last_success: Option<Instant>,
     /// When it last failed to.
@@ -91,7 +91,7 @@ pub struct Health {
     pub failures_in_a_row: u32,
 }
 
-impl Health {
+impl CircuitBreaker {
     /// Until when the controller should be left alone, if it failed too often; passed, it may be tried once more.
     #[must_use]
     pub fn unavailable_until(&self) -> Option<Instant> {
@@ -141,8 +141,8 @@ impl<C: ?Sized> ControllerPool<C> {
                     name,
                     endpoint: None,
                     controller,
-                    health: Health::default(),
-                    listing: Listing::Listed,
+                    health: CircuitBreaker::default(),
+                    listing: MemberState::Listed,
                     same_as: None,
                 });
             }
@@ -196,14 +196,14 @@ impl<C: ?Sized> ControllerPool<C> {
                     None => Arc::new(connect(endpoint)?),
                 },
                 health: known.map(|member| member.health.clone()).unwrap_or_default(),
-                listing: Listing::Listed,
+                listing: MemberState::Listed,
                 same_as: known.and_then(|member| member.same_as.clone()),
             });
         }
         for member in members.drain(..) {
             if list.iter().all(|listed| listed.name != member.name) {
                 list.push(Member {
-                    listing: Listing::Draining,
+                    listing: MemberState::Draining,
                     ..member
                 });
             }
@@ -233,8 +233,8 @@ impl<C: ?Sized> ControllerPool<C> {
                 name: endpoint.name().clone(),
                 endpoint: Some(endpoint.clone()),
                 controller,
-                health: Health::default(),
-                listing: Listing::Draining,
+                health: CircuitBreaker::default(),
+                listing: MemberState::Draining,
                 same_as: None,
             });
         }
@@ -246,7 +246,7 @@ impl<C: ?Sized> ControllerPool<C> {
     pub fn reconnect(&self, name: &ControllerName, controller: Arc<C>) {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.controller = controller;
-            member.health = Health::default();
+            member.health = CircuitBreaker::default();
         }
     }
 
@@ -269,22 +269,22 @@ impl<C: ?Sized> ControllerPool<C> {
     /// Drops the controller `name` if it is draining; to be called when the ledger has no entry of it any more.
     pub fn forget(&self, name: &ControllerName) {
         self.write()
-            .retain(|member| member.name != *name || member.listing == Listing::Listed);
+            .retain(|member| member.name != *name || member.listing == MemberState::Listed);
     }
 
     /// The controllers that may get new partitions, in the order of the list.
     #[must_use]
     pub fn members(&self) -> Vec<Member<C>> {
-        self.by_listing(Listing::Listed)
+        self.by_listing(MemberState::Listed)
     }
 
     /// The controllers that were taken off the list and not forgotten.
     #[must_use]
     pub fn draining(&self) -> Vec<Member<C>> {
-        self.by_listing(Listing::Draining)
+        self.by_listing(MemberState::Draining)
     }
 
-    fn by_listing(&self, listing: Listing) -> Vec<Member<C>> {
+    fn by_listing(&self, listing: MemberState) -> Vec<Member<C>> {
         let members = self.read();
         let chosen = members.iter().filter(|member| member.listing == listing);
         chosen.cloned().collect()

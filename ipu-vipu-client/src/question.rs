@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
 
-use crate::code::{self, Call, Subject};
+use crate::code::{self, RpcMethod, Subject};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus};
 use crate::error::VipuError;
 use crate::wait::Removal;
@@ -14,7 +14,7 @@ use crate::{reply, request, wire};
 /// One call of [`VipuController`](crate::VipuController), as a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Question {
+pub enum VipuCall {
     /// The version.
     Version,
     /// The partitions, of one allocation or of all.
@@ -36,7 +36,7 @@ pub enum Question {
 /// What a controller answers to a [`Question`]: the variant of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum VipuReply {
     /// The version.
     Version(String),
     /// The partitions.
@@ -59,7 +59,7 @@ pub enum Answer {
 #[cfg(feature = "rest")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HttpQuestion {
+pub struct HttpCall {
     /// `GET`, `POST` or `DELETE`.
     pub method: String,
     /// Path and query, percent-encoded.
@@ -68,14 +68,14 @@ pub struct HttpQuestion {
     pub body: Option<Vec<u8>>,
 }
 
-impl Question {
+impl VipuCall {
     /// Method, path and body of the REST call.
     ///
     /// # Errors
     ///
     /// [`VipuError::Refused`] for what has no form as a URL or in JSON.
     #[cfg(feature = "rest")]
-    pub fn to_http(&self) -> Result<HttpQuestion, VipuError> {
+    pub fn to_http(&self) -> Result<HttpCall, VipuError> {
         use crate::rest::request as rest;
         let request = match self {
             Self::Version => rest::version(),
@@ -87,7 +87,7 @@ impl Question {
             Self::RemovePartition(id, how) => rest::remove(&request::remove(id, forced(*how)))?,
             Self::IpuAttributes(agents) => rest::attributes(&request::attributes(agents)),
         };
-        Ok(HttpQuestion {
+        Ok(HttpCall {
             method: request.method.to_string(),
             path: request.path,
             body: request.body,
@@ -100,7 +100,7 @@ impl Question {
     ///
     /// The error that the controller answers, or [`VipuError::BadReply`] if the answer cannot be understood.
     #[cfg(feature = "rest")]
-    pub fn read_http(&self, endpoint: &str, status: u16, body: &[u8]) -> Result<Answer, VipuError> {
+    pub fn read_http(&self, endpoint: &str, status: u16, body: &[u8]) -> Result<VipuReply, VipuError> {
         let status = http::StatusCode::from_u16(status).map_err(|_| VipuError::BadReply {
             detail: format!("{status} is no HTTP status"),
         })?;
@@ -158,7 +158,7 @@ impl Question {
     ///
     /// [`VipuError::BadReply`] if it cannot be understood.
     #[cfg(feature = "grpc")]
-    pub fn read_grpc(&self, message: &[u8]) -> Result<Answer, VipuError> {
+    pub fn read_grpc(&self, message: &[u8]) -> Result<VipuReply, VipuError> {
         self.read(Grpc { message })
     }
 
@@ -168,29 +168,29 @@ impl Question {
         code::error(code, message, &self.call(endpoint))
     }
 
-    fn read(&self, from: impl Received) -> Result<Answer, VipuError> {
+    fn read(&self, from: impl ReceivedReply) -> Result<VipuReply, VipuError> {
         Ok(match self {
-            Self::Version => Answer::Version(reply::version(from.message()?)?),
-            Self::ListPartitions(_) => Answer::ListPartitions(reply::partitions(from.message()?)?),
+            Self::Version => VipuReply::Version(reply::version(from.message()?)?),
+            Self::ListPartitions(_) => VipuReply::ListPartitions(reply::partitions(from.message()?)?),
             Self::CreatePartition(wanted) => {
-                Answer::CreatePartition(reply::created(from.message()?, &wanted.id)?)
+                VipuReply::CreatePartition(reply::created(from.message()?, &wanted.id)?)
             }
-            Self::PartitionStatus(id) => Answer::PartitionStatus(reply::status(from.message()?, id)?),
-            Self::IpuofConfig(..) => Answer::IpuofConfig(reply::ipuof_config(from.message()?)?),
+            Self::PartitionStatus(id) => VipuReply::PartitionStatus(reply::status(from.message()?, id)?),
+            Self::IpuofConfig(..) => VipuReply::IpuofConfig(reply::ipuof_config(from.message()?)?),
             Self::ResetPartition(_) => {
                 let wire::ResetPartitionReply {} = from.message()?;
-                Answer::ResetPartition
+                VipuReply::ResetPartition
             }
             Self::RemovePartition(..) => {
                 let wire::RemovePartitionReply {} = from.message()?;
-                Answer::RemovePartition
+                VipuReply::RemovePartition
             }
-            Self::IpuAttributes(_) => Answer::IpuAttributes(reply::attributes(from.message()?)?),
+            Self::IpuAttributes(_) => VipuReply::IpuAttributes(reply::attributes(from.message()?)?),
         })
     }
 
-    fn call<'a>(&'a self, endpoint: &'a str) -> Call<'a> {
-        Call {
+    fn call<'a>(&'a self, endpoint: &'a str) -> RpcMethod<'a> {
+        RpcMethod {
             endpoint,
             subject: match self {
                 Self::Version | Self::ListPartitions(_) | Self::IpuAttributes(_) => Subject::None,
@@ -211,7 +211,7 @@ const fn forced(how: Removal) -> bool {
 }
 
 /// An answer as it was received.
-trait Received {
+trait ReceivedReply {
     fn message<T: serde::de::DeserializeOwned + prost::Message + Default>(&self) -> Result<T, VipuError>;
 }
 
@@ -219,11 +219,11 @@ trait Received {
 struct Http<'a> {
     status: http::StatusCode,
     body: &'a [u8],
-    call: Call<'a>,
+    call: RpcMethod<'a>,
 }
 
 #[cfg(feature = "rest")]
-impl Received for Http<'_> {
+impl ReceivedReply for Http<'_> {
     fn message<T: serde::de::DeserializeOwned + prost::Message + Default>(&self) -> Result<T, VipuError> {
         crate::rest::reply::parse(self.status, self.body, &self.call)
     }
@@ -235,7 +235,7 @@ struct Grpc<'a> {
 }
 
 #[cfg(feature = "grpc")]
-impl Received for Grpc<'_> {
+impl ReceivedReply for Grpc<'_> {
     fn message<T: serde::de::DeserializeOwned + prost::Message + Default>(&self) -> Result<T, VipuError> {
         T::decode(self.message).map_err(|error| VipuError::BadReply {
             detail: error.to_string(),
@@ -254,7 +254,7 @@ mod tests {
     #[cfg(feature = "rest")]
     #[test]
     fn a_question_is_asked_and_answered_without_a_connection() {
-        let question = Question::IpuofConfig(id(), Some(1));
+        let question = VipuCall::IpuofConfig(id(), Some(1));
         let asked = question.to_http().unwrap();
         assert_eq!(
             (asked.method.as_str(), asked.path.as_str()),
@@ -262,29 +262,29 @@ mod tests {
         );
         let error = question.read_http("pod1:8090", 404, br#"{"code":5,"message":"no"}"#);
         assert_eq!(error, Err(VipuError::NotFound { id: id() }));
-        let reply = Question::Version.read_http("pod1:8090", 200, br#"{"version":"1.18"}"#);
-        assert_eq!(reply, Ok(Answer::Version("1.18".into())));
-        assert!(Question::Version.read_http("pod1:8090", 1, b"").is_err());
+        let reply = VipuCall::Version.read_http("pod1:8090", 200, br#"{"version":"1.18"}"#);
+        assert_eq!(reply, Ok(VipuReply::Version("1.18".into())));
+        assert!(VipuCall::Version.read_http("pod1:8090", 1, b"").is_err());
     }
 
     #[cfg(feature = "grpc")]
     #[test]
     fn a_question_has_its_method_and_message_in_grpc() {
-        let (method, message) = Question::RemovePartition(id(), Removal::Forced).to_grpc();
+        let (method, message) = VipuCall::RemovePartition(id(), Removal::Forced).to_grpc();
         assert_eq!(method, "virmgrpc.UserService/RemovePartition");
         assert_eq!(message, b"\x0a\x02p1\x10\x01");
         assert_eq!(
-            Question::CreatePartition(CreatePartition {
+            VipuCall::CreatePartition(CreatePartition {
                 id: id(),
                 spec: ipu_core::PartitionSpec::of_size(ipu_core::IpuCount::ONE),
                 ipus: Vec::new(),
             })
             .read_grpc(b""),
-            Ok(Answer::CreatePartition(id()))
+            Ok(VipuReply::CreatePartition(id()))
         );
-        assert!(Question::Version.read_grpc(b"\xff").is_err());
+        assert!(VipuCall::Version.read_grpc(b"\xff").is_err());
         assert_eq!(
-            Question::PartitionStatus(id()).error("pod1:8090", 5, "").label(),
+            VipuCall::PartitionStatus(id()).error("pod1:8090", 5, "").label(),
             "not_found"
         );
     }

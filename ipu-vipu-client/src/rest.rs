@@ -12,7 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
 use serde::de::DeserializeOwned;
 
-use crate::code::{self, Call, Subject};
+use crate::code::{self, RpcMethod, Subject};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
@@ -83,7 +83,7 @@ impl RestController {
         subject: Subject<'_>,
         request: RestRequest,
     ) -> Result<T, VipuError> {
-        let call = Call {
+        let call = RpcMethod {
             endpoint: &self.endpoint,
             subject,
             deadline: self.deadline,
@@ -109,7 +109,7 @@ impl RestController {
     }
 }
 
-fn transport_error(error: &reqwest::Error, call: &Call<'_>) -> VipuError {
+fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
     if tls::refused(error) {
         return VipuError::Denied {
             detail: tls::chain(error),

@@ -12,7 +12,7 @@ use ipu_core::{AgentId, AllocationId, Partition, PartitionId, PartitionState};
 
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::error::{Retry, VipuError};
-use crate::wait::{Existing, Making};
+use crate::wait::{CreateLoop, Existing};
 
 /// How often a call is tried in all: the first bridges nothing, the second a lost connection, the third and fourth, with
 /// their pauses of up to 0.1, 0.2 and 0.4 s, a restart of a load balancer. What takes longer is the caller's to decide.
@@ -90,12 +90,12 @@ impl RetryOptions {
 /// - Create is settled by asking for the partition after an attempt that may have succeeded, and only tried again if it is
 ///   not there. A partition of that id that is not as asked is [`VipuError::AlreadyExists`].
 #[derive(Clone, Debug)]
-pub struct Retrying<C> {
+pub struct RetryLayer<C> {
     inner: C,
     options: RetryOptions,
 }
 
-impl<C> Retrying<C> {
+impl<C> RetryLayer<C> {
     /// Wraps `inner`.
     #[must_use]
     pub const fn new(inner: C, options: RetryOptions) -> Self {
@@ -134,7 +134,7 @@ impl<C> Retrying<C> {
 }
 
 #[async_trait]
-impl<C: VipuController> VipuController for Retrying<C> {
+impl<C: VipuController> VipuController for RetryLayer<C> {
     async fn version(&self) -> Result<String, VipuError> {
         self.again("version", |_| self.inner.version()).await
     }
@@ -147,7 +147,7 @@ impl<C: VipuController> VipuController for Retrying<C> {
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let mut making = Making::new(Existing::Refuse);
+        let mut making = CreateLoop::new(Existing::Refuse);
         let mut attempt = 1;
         loop {
             match making.attempt(&self.inner, &request).await {

@@ -89,7 +89,7 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig
             detail: error.to_string(),
         })?;
     let verifier: Arc<dyn ServerCertVerifier> = match parsed.server_name {
-        Some(name) => Arc::new(Named { name, verifier }),
+        Some(name) => Arc::new(NameOverrideVerifier { name, verifier }),
         None => verifier,
     };
     // Dangerous only in that the verifier is ours: it is the standard one, at most told another name to look for.
@@ -110,12 +110,12 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig
 
 /// The standard verification, for another name than the host that we connect to.
 #[derive(Debug)]
-struct Named {
+struct NameOverrideVerifier {
     name: ServerName<'static>,
     verifier: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Named {
+impl ServerCertVerifier for NameOverrideVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

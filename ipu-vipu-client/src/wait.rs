@@ -14,7 +14,7 @@ use crate::error::{Retry, VipuError};
 /// The pause between two polls doubles from `first_pause` to `longest_pause`; the first poll is at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Wait {
+pub struct WaitOptions {
     /// The longest to wait in all. The default, two minutes, is PopRun's own (`--vipu-server-timeout`); scripts for large
     /// systems use up to an hour.
     pub deadline: Duration,
@@ -24,7 +24,7 @@ pub struct Wait {
     pub longest_pause: Duration,
 }
 
-impl Default for Wait {
+impl Default for WaitOptions {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(120),
@@ -34,7 +34,7 @@ impl Default for Wait {
     }
 }
 
-impl Wait {
+impl WaitOptions {
     /// The default pauses, and `deadline` in all.
     #[must_use]
     pub fn at_most(deadline: Duration) -> Self {
@@ -59,14 +59,14 @@ pub enum Removal {
 }
 
 /// The polls of one wait.
-struct Polls {
+struct PollLoop {
     started: Instant,
     pause: Duration,
-    wait: Wait,
+    wait: WaitOptions,
 }
 
-impl Polls {
-    fn start(wait: &Wait) -> Self {
+impl PollLoop {
+    fn start(wait: &WaitOptions) -> Self {
         Self {
             started: Instant::now(),
             pause: wait.first_pause,
@@ -128,12 +128,12 @@ impl Polls {
 pub async fn wait_active<C>(
     controller: &C,
     id: &PartitionId,
-    wait: &Wait,
+    wait: &WaitOptions,
 ) -> Result<PartitionStatus, VipuError>
 where
     C: VipuController + ?Sized,
 {
-    let mut polls = Polls::start(wait);
+    let mut polls = PollLoop::start(wait);
     loop {
         match polls.answer(id, controller.partition_status(id)).await {
             Ok(status) => match &status.state {
@@ -172,12 +172,12 @@ pub async fn ensure_absent<C>(
     controller: &C,
     id: &PartitionId,
     removal: Removal,
-    wait: &Wait,
+    wait: &WaitOptions,
 ) -> Result<(), VipuError>
 where
     C: VipuController + ?Sized,
 {
-    let mut polls = Polls::start(wait);
+    let mut polls = PollLoop::start(wait);
     let force = removal == Removal::Forced;
     loop {
         // A controller may refuse to remove what it is removing already: the status tells.
@@ -200,7 +200,7 @@ where
 async fn removed<C>(
     controller: &C,
     id: &PartitionId,
-    polls: &mut Polls,
+    polls: &mut PollLoop,
     refusal: Option<VipuError>,
 ) -> Option<Result<(), VipuError>>
 where
@@ -245,13 +245,13 @@ where
 pub async fn ensure_present<C>(
     controller: &C,
     request: &CreatePartition,
-    wait: &Wait,
+    wait: &WaitOptions,
 ) -> Result<(), VipuError>
 where
     C: VipuController + ?Sized,
 {
-    let mut polls = Polls::start(wait);
-    let mut making = Making::new(Existing::Adopt);
+    let mut polls = PollLoop::start(wait);
+    let mut making = CreateLoop::new(Existing::Adopt);
     loop {
         let error = match polls
             .answer(&request.id, making.attempt(controller, request))
@@ -278,14 +278,14 @@ pub(crate) enum Existing {
 
 /// The attempts at making one partition, and what is not known about them.
 #[derive(Debug)]
-pub(crate) struct Making {
+pub(crate) struct CreateLoop {
     existing: Existing,
     /// The first error that leaves open whether the partition was made. From then on no answer but the partition's
     /// status is believed: a lost attempt may have taken the room that the next one does not find.
     unclear: Option<VipuError>,
 }
 
-impl Making {
+impl CreateLoop {
     pub(crate) const fn new(existing: Existing) -> Self {
         Self {
             existing,

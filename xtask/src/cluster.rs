@@ -4,8 +4,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use ipu_test_cluster::{
-    Cluster, Durability, Extent, Life, Options, PRODUCT, State, Tool, Tools, load as load_image, mpi_image,
-    product_images, stop,
+    Cluster, ClusterLifetime, ClusterProfile, ClusterState, Durability, Options, PRODUCT, Tool, Tools,
+    load as load_image, mpi_image, product_images, stop,
 };
 
 use crate::say;
@@ -14,7 +14,7 @@ use crate::say;
 const DEFAULT_NAME: &str = "default";
 
 /// Builds the programs of a cluster of this extent that are missing.
-pub(crate) fn build(extent: Extent) -> Result<(), Box<dyn Error>> {
+pub(crate) fn build(extent: ClusterProfile) -> Result<(), Box<dyn Error>> {
     let tools = Tools::build(&Tool::of(extent))?;
     say(&format!(
         "the programs of a cluster are in {}",
@@ -25,13 +25,13 @@ pub(crate) fn build(extent: Extent) -> Result<(), Box<dyn Error>> {
 
 /// Starts a cluster afresh as `words` say: its name, and options. One of that name that runs is ended.
 pub(crate) fn up(words: &[&str]) -> Result<(), Box<dyn Error>> {
-    let mut options = Options::new(Life::UntilStopped);
-    let (mut name, mut extent) = (None, Extent::ApiServer);
+    let mut options = Options::new(ClusterLifetime::UntilStopped);
+    let (mut name, mut extent) = (None, ClusterProfile::ApiServer);
     for word in words {
         match *word {
             "--fsync" => options = options.durability(Durability::Synced),
-            "--controllers" => extent = extent.max(Extent::Controllers),
-            "--node" => extent = Extent::Node,
+            "--controllers" => extent = extent.max(ClusterProfile::Controllers),
+            "--node" => extent = ClusterProfile::Node,
             other if name.is_none() && !other.starts_with('-') => name = Some(other),
             other => return Err(format!("{other:?} is not understood").into()),
         }
@@ -40,12 +40,12 @@ pub(crate) fn up(words: &[&str]) -> Result<(), Box<dyn Error>> {
     let directory = directory(name)?;
     stop(&directory)?;
     let cluster = Cluster::start_with(&tools, &directory, options.extent(extent))?;
-    let state = State::read(cluster.directory())?.ok_or("the cluster left no record")?;
+    let state = ClusterState::read(cluster.directory())?.ok_or("the cluster left no record")?;
     let kubectl = tools.path(Tool::Kubectl);
     say(&format!("a Kubernetes API server is at {}", state.url));
     say(&format!("export KUBECONFIG={}", state.kubeconfig.display()));
     say(&format!("{} get namespaces", kubectl.display()));
-    if extent >= Extent::Node {
+    if extent >= ClusterProfile::Node {
         say(&format!(
             "{} run hello --image=local/busybox:1 --restart=Never -- echo hello",
             kubectl.display()

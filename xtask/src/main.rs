@@ -11,7 +11,7 @@ mod rules;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ipu_test_cluster::Extent;
+use ipu_test_cluster::ClusterProfile;
 
 /// A generated file: where it belongs (relative to the repository) and what it must hold.
 pub(crate) struct Generated {
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
         ["gen"] => run(all, Mode::Write),
         ["gen", "--check"] => run(all, Mode::Check),
         ["crd"] => run(crd::generate, Mode::Write),
-        ["cluster", "build"] => cluster::build(Extent::Controllers).map(|()| true),
-        ["cluster", "build", "--node"] => cluster::build(Extent::Node).map(|()| true),
+        ["cluster", "build"] => cluster::build(ClusterProfile::Controllers).map(|()| true),
+        ["cluster", "build", "--node"] => cluster::build(ClusterProfile::Node).map(|()| true),
         ["cluster", "up", ref words @ ..] => cluster::up(words).map(|()| true),
         ["cluster", "load"] => cluster::load(None).map(|()| true),
         ["cluster", "load", name] => cluster::load(Some(name)).map(|()| true),
@@ -65,7 +65,7 @@ fn usage() -> ExitCode {
 
 /// Measures IPUJobs at once on a control plane of its own.
 fn bench_cluster() -> Result<bool, Box<dyn std::error::Error>> {
-    cluster::build(Extent::Controllers)?;
+    cluster::build(ClusterProfile::Controllers)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let words = ["bench", "--package", "ipu-bench", "--bench", "cluster"];
     Ok(std::process::Command::new(cargo).args(words).status()?.success())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::load::Kind;
+use super::load::LoadKind;
 use super::{Installed, phase};
 
 /// Who looks after these jobs, as they say themselves: the operator leaves them alone.
@@ -36,18 +36,18 @@ impl Least {
     pub async fn start(installed: &Installed) -> Self {
         let calls = Arc::new(Semaphore::new(AT_ONCE));
         let client = installed.client().await;
-        let jobs = tokio::spawn(each(client.clone(), Kind::Least, Arc::clone(&calls), create));
-        let pods = tokio::spawn(each(client, Kind::Pod, calls, tell));
+        let jobs = tokio::spawn(each(client.clone(), LoadKind::Least, Arc::clone(&calls), create));
+        let pods = tokio::spawn(each(client, LoadKind::Pod, calls, tell));
         Self(vec![jobs, pods])
     }
 }
 
-fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
+fn api(client: &Client, kind: LoadKind) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &kind.resource())
 }
 
 /// Does `work` for everything of a kind that appears or changes.
-async fn each<W, F>(client: Client, kind: Kind, calls: Arc<Semaphore>, work: W)
+async fn each<W, F>(client: Client, kind: LoadKind, calls: Arc<Semaphore>, work: W)
 where
     W: Fn(Client, DynamicObject) -> F,
     F: Future<Output = ()> + Send + 'static,
@@ -91,7 +91,9 @@ async fn create(client: Client, job: DynamicObject) {
         "spec": spec,
     }));
     // There may be one already.
-    let _ = api(&client, Kind::Pod).create(&PostParams::default(), &pod).await;
+    let _ = api(&client, LoadKind::Pod)
+        .create(&PostParams::default(), &pod)
+        .await;
 }
 
 /// That a job runs, whose Kubernetes Pod does.
@@ -107,7 +109,7 @@ async fn tell(client: Client, pod: DynamicObject) {
         "status": {"phase": "Running"},
     }));
     // It may be told already.
-    let _ = api(&client, Kind::Least)
+    let _ = api(&client, LoadKind::Least)
         .replace_status(&name, &PostParams::default(), &job)
         .await;
 }

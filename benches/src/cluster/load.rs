@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LoadKind {
     /// A Kubernetes Pod that nobody but Kubernetes works on: what the cluster itself takes.
     Pod,
     /// An IPUJob of one worker on one IPU.
@@ -35,7 +35,7 @@ pub enum Kind {
     Least,
 }
 
-impl Kind {
+impl LoadKind {
     pub(super) fn resource(self) -> ApiResource {
         match self {
             Self::Pod => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
@@ -58,13 +58,13 @@ pub struct Took {
 
 /// Objects of a kind in the namespace `default`.
 pub struct Crowd {
-    kind: Kind,
+    kind: LoadKind,
     clients: Vec<Client>,
 }
 
 impl Crowd {
     /// None yet.
-    pub async fn of(installed: &Installed, kind: Kind) -> Self {
+    pub async fn of(installed: &Installed, kind: LoadKind) -> Self {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
             clients.push(installed.client().await);
@@ -143,7 +143,7 @@ impl Crowd {
         let (how, all) = (DeleteParams::default(), ListParams::default());
         api.delete_collection(&how, &all).await.expect("they are deleted");
         let pods: Api<DynamicObject> =
-            Api::namespaced_with(self.clients[0].clone(), "default", &Kind::Pod.resource());
+            Api::namespaced_with(self.clients[0].clone(), "default", &LoadKind::Pod.resource());
         while begun.elapsed() < PATIENCE {
             let one = ListParams::default().limit(1);
             let left = api.list_metadata(&one).await.expect("a list").items.len()
@@ -180,15 +180,15 @@ async fn running(api: Api<DynamicObject>, many: u32) -> HashMap<String, Instant>
     ran
 }
 
-fn object(kind: Kind, name: &str) -> DynamicObject {
+fn object(kind: LoadKind, name: &str) -> DynamicObject {
     let containers = json!([{"name": "main", "image": "local/none:1", "command": ["sleep", "1d"]}]);
     let mut value = match kind {
-        Kind::Pod => json!({
+        LoadKind::Pod => json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name},
             "spec": {"containers": containers, "nodeSelector": {"vipu-ctrl": "vctl1"}},
         }),
-        Kind::Worker | Kind::Launcher | Kind::Least => json!({
+        LoadKind::Worker | LoadKind::Launcher | LoadKind::Least => json!({
             "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
             "metadata": {"name": name},
             "spec": {
@@ -197,11 +197,11 @@ fn object(kind: Kind, name: &str) -> DynamicObject {
             },
         }),
     };
-    if kind == Kind::Launcher {
+    if kind == LoadKind::Launcher {
         value["spec"]["launcher"] = json!({"command": ["mpirun", "true"]});
         value["spec"]["workers"]["template"]["spec"]["containers"][0]["command"] = Value::Null;
     }
-    if kind == Kind::Least {
+    if kind == LoadKind::Least {
         value["spec"]["managedBy"] = MANAGER.into();
     }
     serde_json::from_value(value).expect("an object")

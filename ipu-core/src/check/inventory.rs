@@ -45,14 +45,14 @@ pub enum BrokenInventory {
         /// What the holders leave.
         expected: u64,
     },
-    /// The word of excluded IPUs is not what the exclusions say.
+    /// The word of cordoned IPUs is not what the cordons say.
     #[error("link domain {link_domain} has the excluded IPUs {found:#018x}, not {expected:#018x}")]
-    ExcludedWord {
+    CordonedWord {
         /// The link domain.
         link_domain: u32,
         /// What the inventory says.
         found: u64,
-        /// What the exclusions say.
+        /// What the cordons say.
         expected: u64,
     },
     /// An index differs from one made anew.
@@ -111,9 +111,9 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
             expected: count,
         });
     }
-    let mut excluded = vec![0_u64; domains as usize];
-    for (_, at) in inventory.exclusions() {
-        excluded[at.link_domain as usize] |= 1 << at.ipu;
+    let mut cordoned = vec![0_u64; domains as usize];
+    for (_, at) in inventory.cordons() {
+        cordoned[at.link_domain as usize] |= 1 << at.ipu;
     }
     for link_domain in 0..domains {
         let index = link_domain as usize;
@@ -128,9 +128,9 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
                 expected,
             });
         }
-        let (found, expected) = (inventory.excluded_mask(link_domain), excluded[index]);
+        let (found, expected) = (inventory.cordoned_mask(link_domain), cordoned[index]);
         if found != expected {
-            broken.push(BrokenInventory::ExcludedWord {
+            broken.push(BrokenInventory::CordonedWord {
                 link_domain,
                 found,
                 expected,
@@ -150,7 +150,7 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
     }
     let free: Vec<u64> = (0..domains)
         .map(|domain| {
-            inventory.topology().ipu_mask(domain) & !held[domain as usize] & !excluded[domain as usize]
+            inventory.topology().ipu_mask(domain) & !held[domain as usize] & !cordoned[domain as usize]
         })
         .collect();
     broken.extend(

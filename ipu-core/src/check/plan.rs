@@ -10,7 +10,7 @@ mod verdicts;
 
 use alloc::vec::Vec;
 
-use self::facts::Facts;
+use self::facts::AttemptFacts;
 use crate::job::JobSpec;
 use crate::observation::Observation;
 use crate::plan::{Effect, Plan};
@@ -226,7 +226,7 @@ pub enum BrokenPlan {
 #[must_use]
 pub fn check_plan(job: &JobSpec, seen: &Observation, plan: &Plan) -> Vec<BrokenPlan> {
     let mut broken = Vec::new();
-    let facts = Facts::new(job, seen);
+    let facts = AttemptFacts::new(job, seen);
     effects::check(&facts, plan, &mut broken);
     record::check(&facts, plan, &mut broken);
     verdicts::check(&facts, plan, &mut broken);

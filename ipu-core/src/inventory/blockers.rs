@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pool::Pool;
 use super::view::domains_of;
-use super::{Block, View, addresses, words};
+use super::{Block, InventoryView, addresses, words};
 use crate::ids::PartitionId;
 use crate::units::IpuCount;
 
@@ -25,11 +25,11 @@ pub struct Blockers {
 }
 
 /// Fewest holders, then fewest IPUs that they hold, then the lowest address.
-type Cost = (usize, u32, u32, u32);
+type BlockCost = (usize, u32, u32, u32);
 
-impl View<'_> {
+impl InventoryView<'_> {
     /// A smallest set of holders whose end makes room for `size`; none if no end could (too large, or too much of it is
-    /// excluded).
+    /// cordoned).
     ///
     /// *Guarantees*. No smaller set is enough. Of those of the same number for up to 64 IPUs it is the one that ends the
     /// fewest IPUs' work, the lowest of those; the same inventory gives the same answer. Above 64 IPUs the number is
@@ -46,9 +46,9 @@ impl View<'_> {
     }
 
     fn block_blockers(&self, order: u32) -> Option<Blockers> {
-        let mut best: Option<(Cost, Block)> = None;
+        let mut best: Option<(BlockCost, Block)> = None;
         for (domain, rows) in self.pool.by_domain() {
-            let usable = !self.inventory.excluded_mask(domain);
+            let usable = !self.inventory.cordoned_mask(domain);
             let starts = rows
                 .iter()
                 .fold(0, |all, (_, mask)| all | words::starts(usable & mask, order));
@@ -109,7 +109,7 @@ impl View<'_> {
         let mut groups: BTreeMap<&PartitionId, Vec<u32>> = BTreeMap::new();
         let mut singles: Vec<(usize, u32, u32)> = Vec::new();
         for (domain, mask) in pool.rows() {
-            if mask != u64::MAX || self.inventory.excluded_mask(domain) != 0 {
+            if mask != u64::MAX || self.inventory.cordoned_mask(domain) != 0 {
                 continue;
             }
             match self.inventory.holders.at(domain, 0) {

@@ -5,9 +5,9 @@ use crate::units::IpuCount;
 /// A block of a link domain, as a node of a binary tree: all 64 IPUs are node 1, the halves of node n are the nodes 2n and
 /// 2n+1, IPU i is node 64+i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Half(u8);
+pub(super) struct BlockNode(u8);
 
-impl Half {
+impl BlockNode {
     /// The block of `size` IPUs at `first`; none if there is no such block in a link domain.
     #[inline]
     pub(super) const fn new(first: u8, size: IpuCount) -> Option<Self> {
@@ -104,13 +104,13 @@ impl Blocks {
 
     /// Takes a block, all of which is free.
     #[inline]
-    pub(super) const fn take(&mut self, node: Half) {
+    pub(super) const fn take(&mut self, node: BlockNode) {
         self.0 ^= up_to(node.path(), self.0);
     }
 
     /// Gives a block, nothing of which is free.
     #[inline]
-    pub(super) const fn give(&mut self, node: Half) {
+    pub(super) const fn give(&mut self, node: BlockNode) {
         self.0 ^= up_to(node.path(), !self.0);
     }
 
@@ -124,11 +124,11 @@ impl Blocks {
     /// Takes the block of 2^`order` IPUs at the start of the lowest maximal block of 2^`found` IPUs, which exists. `free`
     /// are all free IPUs. Answers which block that is, and whether there are more maximal ones of 2^`found`.
     #[inline]
-    pub(super) const fn split(&mut self, free: u64, order: u32, found: u32) -> (Half, bool) {
+    pub(super) const fn split(&mut self, free: u64, order: u32, found: u32) -> (BlockNode, bool) {
         let candidates = self.0 & PAIRS[found as usize & 7];
         let pair = candidates.trailing_zeros();
-        let node = Half((free_half(free, pair) << ((found - order) & 7) & 127) as u8);
-        self.0 ^= node.path() ^ Half(pair as u8).path();
+        let node = BlockNode((free_half(free, pair) << ((found - order) & 7) & 127) as u8);
+        self.0 ^= node.path() ^ BlockNode(pair as u8).path();
         (node, candidates & candidates.wrapping_sub(1) != 0)
     }
 
@@ -171,7 +171,7 @@ mod tests {
             let (mut blocks, mut free) = (Blocks::NONE, 0_u64);
             for (ipu, order) in steps {
                 let first = ipu & !0 << order;
-                let node = Half::at(first, order);
+                let node = BlockNode::at(first, order);
                 let block = node.ipus();
                 prop_assert_eq!(block, words::block(u32::from(first), order));
                 if free & block == block {
@@ -188,7 +188,7 @@ mod tests {
                     for part in 0..=order {
                         let mut split = blocks;
                         let (node, more) = split.split(free, part, order);
-                        prop_assert_eq!(node, Half::at(lowest as u8, part));
+                        prop_assert_eq!(node, BlockNode::at(lowest as u8, part));
                         prop_assert_eq!(more, words::maximal(free, order).count_ones() > 1);
                         let mut taken = blocks;
                         taken.take(node);

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use super::pool::Pool;
 use super::view::domains_of;
-use super::{Block, View, words};
+use super::{Block, InventoryView, words};
 use crate::units::IpuCount;
 
-impl<'a> View<'a> {
+impl<'a> InventoryView<'a> {
     /// The free block of `size` at the lowest address.
     #[must_use]
     pub fn first_fit(&self, size: IpuCount) -> Option<Block> {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 use super::Block;
-use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
+use crate::ids::{ClusterId, CordonOwner, PartitionId};
 use crate::partition::IpuPlace;
 use crate::topology::IpuAddress;
 
@@ -63,13 +63,14 @@ pub enum InventoryError {
         /// By whom.
         holder: PartitionId,
     },
-    /// It is excluded.
+    /// It is cordoned.
     #[error("{at} is excluded by {owner}; only {owner} can lift that")]
-    Excluded {
-        /// The first one that is excluded.
+    #[serde(rename = "excluded")]
+    Cordoned {
+        /// The first one that is cordoned.
         at: IpuAddress,
         /// By whom; the first owner in order of their names.
-        owner: ExclusionOwner,
+        owner: CordonOwner,
     },
     /// The holder holds a block already.
     #[error("{holder} holds {block} already; vacate it first")]
@@ -95,14 +96,15 @@ pub enum InventoryError {
         /// What it was to vacate.
         block: Block,
     },
-    /// Not this owner's exclusion.
+    /// Not this owner's cordon.
     #[error("{at} is not excluded by {owner}; only who excludes an IPU can lift it")]
-    NotExcluded {
+    #[serde(rename = "notExcluded")]
+    NotCordoned {
         /// The first IPU.
         at: IpuAddress,
         /// Who wanted to lift it.
-        owner: ExclusionOwner,
-        /// Who does exclude it; empty if nobody does.
-        owners: Vec<ExclusionOwner>,
+        owner: CordonOwner,
+        /// Who does cordon it; empty if nobody does.
+        owners: Vec<CordonOwner>,
     },
 }

@@ -22,19 +22,19 @@ pub(super) struct Holders {
     by_ipu: Vec<u32>,
     /// Numbers by the digest of their id: open addressing, at most half full, a power of two long. No longer than the most
     /// holders that there ever were need, because they are few where partitions are large, and a short table is near.
-    by_id: Vec<Slot>,
+    by_id: Vec<HashSlot>,
     len: u32,
 }
 
 /// A place of the table of ids. It has the digest, so that a search looks at no entry but the one that it finds.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct HashSlot {
     digest: u32,
     /// [`NONE`] if the slot is free.
     number: u32,
 }
 
-impl Slot {
+impl HashSlot {
     const FREE: Self = Self {
         digest: 0,
         number: NONE,
@@ -48,7 +48,7 @@ impl Holders {
             entries: Vec::new(),
             spare: Vec::new(),
             by_ipu: vec![NONE; link_domains as usize * 64],
-            by_id: vec![Slot::FREE; FEW],
+            by_id: vec![HashSlot::FREE; FEW],
             len: 0,
         }
     }
@@ -100,7 +100,7 @@ impl Holders {
         if self.len as usize * 2 > self.by_id.len() {
             self.grow();
         }
-        self.add(Slot {
+        self.add(HashSlot {
             digest: digest(&id),
             number,
         });
@@ -108,7 +108,7 @@ impl Holders {
     }
 
     /// Adds a number to the table of ids, which has room.
-    fn add(&mut self, added: Slot) {
+    fn add(&mut self, added: HashSlot) {
         let mut slot = self.home(added.digest);
         while self.by_id[slot].number != NONE {
             slot = self.next(slot);
@@ -119,7 +119,7 @@ impl Holders {
     /// Makes the table of ids twice as long.
     #[cold]
     fn grow(&mut self) {
-        let longer = vec![Slot::FREE; self.by_id.len() * 2];
+        let longer = vec![HashSlot::FREE; self.by_id.len() * 2];
         let shorter = core::mem::replace(&mut self.by_id, longer);
         for slot in shorter.into_iter().filter(|slot| slot.number != NONE) {
             self.add(slot);
@@ -145,7 +145,7 @@ impl Holders {
             }
             slot = self.next(slot);
         }
-        self.by_id[hole] = Slot::FREE;
+        self.by_id[hole] = HashSlot::FREE;
         Some(block)
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::blocks::{Blocks, Half};
+use super::blocks::{BlockNode, Blocks};
 use super::words;
 use crate::units::IpuCount;
 
@@ -11,7 +11,7 @@ use crate::units::IpuCount;
 ///
 /// A row is a link domain, or the part of it that an allocation has. No operation allocates, and none looks at more than
 /// a handful of words, however many rows there are: this is the part of the [`Inventory`](crate::Inventory) that can be
-/// compared with a plain buddy allocator. It knows no holders and no exclusions.
+/// compared with a plain buddy allocator. It knows no holders and no cordons.
 ///
 /// ```
 /// use ipu_core::{FreeIndex, IpuCount};
@@ -26,7 +26,7 @@ use crate::units::IpuCount;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeIndex {
-    rows: Vec<Row>,
+    rows: Vec<FreeRow>,
     /// The IPUs that each row has; none if every row has 64, which takes less room near the processor.
     ipus: Vec<u64>,
     /// A tree in which each node has [`Node::CHILDREN`] children and one byte for each. Bit k of a byte is set if there is
@@ -40,7 +40,7 @@ pub struct FreeIndex {
 
 /// The IPUs of a row that are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct FreeRow {
     free: u64,
     /// The maximal blocks of what is free.
     blocks: Blocks,
@@ -81,7 +81,7 @@ impl FreeIndex {
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = u64>) -> Self {
         let ipus: Vec<u64> = rows.into_iter().collect();
-        let none = Row {
+        let none = FreeRow {
             free: 0,
             blocks: Blocks::NONE,
         };
@@ -141,7 +141,7 @@ impl FreeIndex {
     #[inline]
     pub fn best_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
         let (order, row) = self.tightest(size)?;
-        let Row { free, blocks, .. } = self.rows.get(row)?;
+        let FreeRow { free, blocks, .. } = self.rows.get(row)?;
         Some((row, blocks.first(*free, order)))
     }
 
@@ -196,7 +196,7 @@ impl FreeIndex {
     /// Takes the block of `size` at `first`. Answers whether all of it was free; if not, nothing changes.
     #[inline]
     pub fn take(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
-        let (Some(node), Some(found)) = (Half::new(first, size), self.rows.get_mut(row)) else {
+        let (Some(node), Some(found)) = (BlockNode::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };
         if !found.free & node.ipus() != 0 {
@@ -213,7 +213,7 @@ impl FreeIndex {
     /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
     #[inline]
     pub fn give(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
-        let (Some(node), Some(found)) = (Half::new(first, size), self.rows.get_mut(row)) else {
+        let (Some(node), Some(found)) = (BlockNode::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };
         let ipus = self.ipus.get(row).copied().unwrap_or(u64::MAX);
@@ -244,10 +244,10 @@ impl FreeIndex {
         let found = &mut self.rows[row];
         self.total = self.total - found.free.count_ones() + free.count_ones();
         for (first, order) in words::aligned(found.free & !free) {
-            found.blocks.take(Half::at(first, order));
+            found.blocks.take(BlockNode::at(first, order));
         }
         for (first, order) in words::aligned(free & !found.free) {
-            found.blocks.give(Half::at(first, order));
+            found.blocks.give(BlockNode::at(first, order));
         }
         found.free = free;
         let signature = found.blocks.signature();

@@ -3,25 +3,25 @@
 use alloc::vec::Vec;
 
 use super::{Block, BlockError, Inventory, InventoryError};
-use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
+use crate::ids::{ClusterId, CordonOwner, PartitionId};
 use crate::partition::Partition;
 use crate::topology::{IpuAddress, Topology};
 
 /// An inventory that was made from what a controller says, and what of it did not add up.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Observed {
+pub struct ListedInventory {
     /// The inventory.
     pub inventory: Inventory,
     /// Partitions that could not be entered as the controller tells of them. Worth a warning: the hardware is
     /// understood wrongly, or the controller changed between two answers.
-    pub misfits: Vec<(PartitionId, Misfit)>,
+    pub misfits: Vec<(PartitionId, ListingConflict)>,
 }
 
 /// Why a partition could not be entered as the controller tells of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum ListingConflict {
     /// An IPU that does not exist or is named twice.
     #[error("the controller names its IPUs wrongly")]
     Ipus(#[source] BlockError),
@@ -38,7 +38,7 @@ pub enum Misfit {
 
 impl Inventory {
     /// The inventory of `topology` with what a controller lists: partitions that `is_ours` knows hold their IPUs, those of
-    /// others become exclusions owned by `foreign`, and `unhealthy` IPUs exclusions owned by `health`.
+    /// others become cordons owned by `foreign`, and `unhealthy` IPUs cordons owned by `health`.
     ///
     /// Every listed partition counts, in whatever state. One whose IPUs the controller does not tell (or tells wrongly)
     /// is counted by reserving the lowest free block of its size in its allocation, after all others, the largest
@@ -49,8 +49,8 @@ impl Inventory {
         unhealthy: &[IpuAddress],
         partitions: &[Partition],
         is_ours: impl Fn(&PartitionId) -> bool,
-    ) -> Observed {
-        let mut observed = Observed {
+    ) -> ListedInventory {
+        let mut observed = ListedInventory {
             inventory: Self::new(topology),
             misfits: Vec::new(),
         };
@@ -59,7 +59,7 @@ impl Inventory {
             let entered = match located(topology, partition) {
                 Ok(Some(block)) => {
                     let entered = observed.inventory.enter(partition, block, is_ours(&partition.id));
-                    entered.map_err(Misfit::Conflict).map(|()| true)
+                    entered.map_err(ListingConflict::Conflict).map(|()| true)
                 }
                 Ok(None) => Ok(false),
                 Err(misfit) => Err(misfit),
@@ -81,7 +81,7 @@ impl Inventory {
             let block = view.first_fit(partition.spec.size);
             let entered = block.map(|block| inventory.enter(partition, block, is_ours(&partition.id)));
             if !matches!(entered, Some(Ok(()))) {
-                let misfit = Misfit::NoRoom {
+                let misfit = ListingConflict::NoRoom {
                     ipus: partition.spec.size.get(),
                 };
                 observed.misfits.push((partition.id.clone(), misfit));
@@ -89,7 +89,7 @@ impl Inventory {
         }
         let unhealthy = unhealthy.iter().copied().filter(|at| topology.contains(*at));
         // All of them exist, so this cannot be refused.
-        let _ = observed.inventory.exclude(&ExclusionOwner::health(), unhealthy);
+        let _ = observed.inventory.cordon(&CordonOwner::health(), unhealthy);
         observed
     }
 
@@ -98,13 +98,13 @@ impl Inventory {
             return self.occupy(partition.id.clone(), block);
         }
         self.check_available(&block)?;
-        self.exclude(&ExclusionOwner::foreign(), block.addresses())
+        self.cordon(&CordonOwner::foreign(), block.addresses())
             .map(|_| ())
     }
 }
 
 /// The IPUs of a partition; none if the controller does not tell them.
-fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, Misfit> {
+fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, ListingConflict> {
     if partition.ipus.is_empty() {
         return Ok(None);
     }
@@ -113,7 +113,7 @@ fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, 
     };
     Block::of_places(topology, cluster, &partition.ipus)
         .map(Some)
-        .map_err(Misfit::Ipus)
+        .map_err(ListingConflict::Ipus)
 }
 
 /// The cluster of a partition: the one it names, else its allocation's, else the only one.

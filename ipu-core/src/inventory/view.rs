@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::pool::Pool;
 use super::{Inventory, words};
-use crate::ids::{AllocationId, ExclusionOwner};
+use crate::ids::{AllocationId, CordonOwner};
 use crate::topology::IpuAddress;
 use crate::units::IpuCount;
 
@@ -19,13 +19,13 @@ pub struct UnknownAllocation {
 
 /// The free space of one allocation, or of all, as a policy sees it. It cannot change anything.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct InventoryView<'a> {
     pub(super) inventory: &'a Inventory,
     number: usize,
     pub(super) pool: &'a Pool,
 }
 
-impl<'a> View<'a> {
+impl<'a> InventoryView<'a> {
     /// The view of the pool `number`, which exists.
     pub(super) fn new(inventory: &'a Inventory, number: usize) -> Self {
         Self {
@@ -57,24 +57,24 @@ impl<'a> View<'a> {
         self.pool.index.free()
     }
 
-    /// How many IPUs someone excludes and nobody holds.
+    /// How many IPUs someone cordons and nobody holds.
     #[must_use]
-    pub fn excluded(&self) -> u32 {
+    pub fn cordoned(&self) -> u32 {
         self.union_bits(|domain, mask| {
-            self.inventory.vacant_mask(domain) & self.inventory.excluded_mask(domain) & mask
+            self.inventory.vacant_mask(domain) & self.inventory.cordoned_mask(domain) & mask
         })
     }
 
-    /// Who excludes any of the IPUs that [`excluded`](Self::excluded) counts, by name.
+    /// Who cordons any of the IPUs that [`excluded`](Self::cordoned) counts, by name.
     #[must_use]
-    pub fn excluders(&self) -> Vec<ExclusionOwner> {
+    pub fn cordon_owners(&self) -> Vec<CordonOwner> {
         let here = |at: &IpuAddress| {
             let idle = self.inventory.vacant_mask(at.link_domain) & self.mask_in(at.link_domain);
             idle >> at.ipu & 1 == 1
         };
-        let mut owners: Vec<ExclusionOwner> = self
+        let mut owners: Vec<CordonOwner> = self
             .inventory
-            .exclusions()
+            .cordons()
             .filter(|(_, at)| here(at))
             .map(|(owner, _)| owner.clone())
             .collect();
@@ -82,9 +82,9 @@ impl<'a> View<'a> {
         owners
     }
 
-    /// Whether a partition of `size` would fit now if nothing were excluded.
+    /// Whether a partition of `size` would fit now if nothing were cordoned.
     #[must_use]
-    pub fn would_fit_without_exclusions(&self, size: IpuCount) -> bool {
+    pub fn would_fit_without_cordons(&self, size: IpuCount) -> bool {
         let vacant = |domain, mask| self.inventory.vacant_mask(domain) & mask;
         match domains_of(size) {
             Some(domains) => self.pools().any(|pool| {

@@ -15,13 +15,13 @@ use crate::units::IpuCount;
 pub struct Limits {
     max_ipus: IpuCount,
     max_requested: u32,
-    origin: Origin,
+    origin: JobOrigin,
 }
 
 /// Where a job that is parsed comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Origin {
+pub enum JobOrigin {
     /// It is being submitted: what breaks a limit of policy is refused.
     #[default]
     New,
@@ -37,7 +37,7 @@ impl Default for Limits {
         Self {
             max_ipus: IpuCount::LINK_DOMAIN,
             max_requested: Self::MAX_REQUESTED,
-            origin: Origin::New,
+            origin: JobOrigin::New,
         }
     }
 }
@@ -72,7 +72,7 @@ impl Limits {
     /// The same limits for a job that was accepted before.
     #[must_use]
     pub const fn for_stored(mut self) -> Self {
-        self.origin = Origin::Stored;
+        self.origin = JobOrigin::Stored;
         self
     }
 
@@ -84,7 +84,7 @@ impl Limits {
 
     /// Whether the job is new.
     #[must_use]
-    pub const fn origin(&self) -> Origin {
+    pub const fn origin(&self) -> JobOrigin {
         self.origin
     }
 }

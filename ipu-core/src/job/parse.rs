@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use self::findings::Findings;
+use self::findings::Diagnostics;
 pub(super) use self::naming::launcher_suffix;
 use super::JobSpec;
 use super::limits::Limits;
@@ -25,7 +25,7 @@ use super::violation::{Violation, Warning};
 /// A job that can run, and what is odd about how it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Parsed {
+pub struct ParsedJob {
     /// The job.
     pub spec: JobSpec,
     /// What its writer should know, in the order of the rules.
@@ -55,23 +55,25 @@ impl RawJob {
     /// job.spec.ipus_per_job_instance = Some("4".into());
     /// assert_eq!(job.parse(&Limits::default()).unwrap().spec.partition().size.get(), 4);
     /// ```
-    pub fn parse(&self, limits: &Limits) -> Result<Parsed, Vec<Violation>> {
-        let mut findings = Findings::new(limits.origin());
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
+        let mut findings = Diagnostics::new(limits.origin());
         let spec = self.spec(limits, &mut findings);
-        let Findings {
+        let Diagnostics {
             violations, warnings, ..
         } = findings;
         match spec {
-            Some(spec) if violations.is_empty() => Ok(Parsed { spec, warnings }),
+            Some(spec) if violations.is_empty() => Ok(ParsedJob { spec, warnings }),
             Some(_) | None => Err(violations),
         }
     }
 
     /// Every part is looked at before any is given up, so that all violations are found.
-    fn spec(&self, limits: &Limits, findings: &mut Findings) -> Option<JobSpec> {
+    fn spec(&self, limits: &Limits, findings: &mut Diagnostics) -> Option<JobSpec> {
         let raw = &self.spec;
         let size = size::parse(raw, limits, findings);
-        let many = size.as_ref().map_or(size::Many::default(), |size| size.many);
+        let many = size
+            .as_ref()
+            .map_or(size::ProcessCounts::default(), |size| size.many);
         let key = naming::parse(&self.metadata, many, findings);
         let shape = shape::parse(raw, many, findings);
         let ending = ending::parse(raw, findings);

@@ -5,12 +5,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::World;
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
-use crate::ledger::entry::{Entry, EntryState, LinePolicy, Operation, PlacedBy, Request, same_make};
-use crate::ledger::illegal::{Illegal, check_attempt, check_owner};
-use crate::ledger::line::{LineRules, Verdict, Walk, may_take_over};
-use crate::ledger::moves::{Admission, CallWindow, Step, changed};
+use crate::ledger::entry::{Entry, EntryState, OnNoCapacity, Operation, PlacedBy, Request, same_make};
+use crate::ledger::illegal::{TransitionError, check_attempt, check_owner};
+use crate::ledger::line::{QueueDecision, QueuePolicy, QueueScan, may_take_over};
+use crate::ledger::moves::{Admission, CallWindow, Transition, changed};
 
 impl LedgerState {
     /// A request: records it, and lets it go if its turn has come.
@@ -22,10 +22,10 @@ impl LedgerState {
     pub fn request(
         &self,
         request: &Request,
-        world: &World,
-        rules: &LineRules,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         window: CallWindow,
-    ) -> Result<Step<Admission>, Illegal> {
+    ) -> Result<Transition<Admission>, TransitionError> {
         window.check_not_after(&request.id, request.not_after)?;
         let world = &*self.by_controller(world);
         let Some(entry) = self.get(&request.id) else {
@@ -33,7 +33,7 @@ impl LedgerState {
         };
         check_owner(entry, &request.owner, request.instance)?;
         if !same_make(&request.spec, &entry.spec) {
-            return Err(Illegal::OtherSpec {
+            return Err(TransitionError::OtherSpec {
                 id: request.id.clone(),
                 recorded: Box::new(entry.spec.clone()),
             });
@@ -46,13 +46,13 @@ impl LedgerState {
     fn first_request(
         &self,
         request: &Request,
-        world: &World,
-        rules: &LineRules,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         window: CallWindow,
-    ) -> Result<Step<Admission>, Illegal> {
+    ) -> Result<Transition<Admission>, TransitionError> {
         // Otherwise a client could take the id of a job of another namespace before that job asks.
         if request.id.is_derived() && !request.is_derived() {
-            return Err(Illegal::NotDerived {
+            return Err(TransitionError::NotDerived {
                 id: request.id.clone(),
                 owner: Box::new(request.owner.clone()),
                 instance: request.instance,
@@ -64,7 +64,7 @@ impl LedgerState {
             return Ok(step);
         }
         if self.line.len() >= rules.length_limit {
-            return Err(Illegal::LineFull {
+            return Err(TransitionError::LineFull {
                 limit: rules.length_limit,
             });
         }
@@ -77,10 +77,10 @@ impl LedgerState {
         &self,
         recorded: &Entry,
         request: &Request,
-        world: &World,
-        rules: &LineRules,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         window: CallWindow,
-    ) -> Result<Step<Admission>, Illegal> {
+    ) -> Result<Transition<Admission>, TransitionError> {
         let mut entry = recorded.clone();
         entry.attempt = request.attempt;
         // Who says nothing of it has not said that he is alive in no way any more.
@@ -98,14 +98,14 @@ impl LedgerState {
                     None => self.admit(entry, request.line, world, rules, window),
                 }
             }
-            EntryState::Releasing { .. } => Step::nothing(Admission::Leaving(recorded.clone())),
+            EntryState::Releasing { .. } => Transition::nothing(Admission::Leaving(recorded.clone())),
             EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
             EntryState::Active | EntryState::Failed { .. } if !newer => {
                 changed(recorded, entry, Admission::Held)
             }
             EntryState::Orphaned if !newer => {
                 let entry = entry.reclaimed(world, window.now);
-                Step::put(&entry, Admission::Held(entry.clone()))
+                Transition::put(&entry, Admission::Held(entry.clone()))
             }
             EntryState::Active
             | EntryState::Failed { .. }
@@ -118,7 +118,7 @@ impl LedgerState {
                     return Ok(self.admit(entry, request.line, world, rules, window));
                 };
                 let entry = entry.asked(&controller, Operation::Reset, window);
-                Step::put(&entry, Admission::Drive(entry.clone()))
+                Transition::put(&entry, Admission::Drive(entry.clone()))
             }
         })
     }
@@ -127,17 +127,17 @@ impl LedgerState {
     fn admit(
         &self,
         entry: Entry,
-        policy: LinePolicy,
-        world: &World,
-        rules: &LineRules,
+        policy: OnNoCapacity,
+        world: &ControllersSnapshot,
+        rules: &QueuePolicy,
         window: CallWindow,
-    ) -> Step<Admission> {
-        let mut walk = Walk::new(self, world, rules, window.now);
+    ) -> Transition<Admission> {
+        let mut walk = QueueScan::new(self, world, rules, window.now);
         for ahead in self.ahead_of(&entry) {
             walk.pass_over(ahead);
         }
         match walk.step(&entry) {
-            Verdict::Go {
+            QueueDecision::Go {
                 controller,
                 places,
                 placed,
@@ -155,15 +155,17 @@ impl LedgerState {
                 };
                 let going = going.asked(&controller, Operation::Create, window);
                 changes.push(Change::Put(Arc::new(going.clone())));
-                Step {
+                Transition {
                     outcome: Admission::Drive(going),
                     changes,
                 }
             }
-            Verdict::Stay(waiting) => match (self.get(&entry.id), policy) {
-                (None, LinePolicy::Refuse) => Step::nothing(Admission::Refused(waiting)),
-                (Some(recorded), _) if *recorded == entry => Step::nothing(Admission::Stay(waiting)),
-                (Some(_), _) | (None, LinePolicy::Wait) => Step::put(&entry, Admission::Stay(waiting)),
+            QueueDecision::Stay(waiting) => match (self.get(&entry.id), policy) {
+                (None, OnNoCapacity::Refuse) => Transition::nothing(Admission::Refused(waiting)),
+                (Some(recorded), _) if *recorded == entry => Transition::nothing(Admission::Stay(waiting)),
+                (Some(_), _) | (None, OnNoCapacity::Wait) => {
+                    Transition::put(&entry, Admission::Stay(waiting))
+                }
             },
         }
     }
@@ -174,14 +176,14 @@ impl LedgerState {
 fn take_over_found(
     entry: &Entry,
     request: &Request,
-    world: &World,
+    world: &ControllersSnapshot,
     window: CallWindow,
-) -> Result<Option<Step<Admission>>, Illegal> {
+) -> Result<Option<Transition<Admission>>, TransitionError> {
     let Some((controller, partition)) = world.find(&request.id) else {
         return Ok(None);
     };
     if !may_take_over(entry, partition) {
-        return Err(Illegal::Foreign {
+        return Err(TransitionError::Foreign {
             id: request.id.clone(),
             controller: controller.clone(),
             found: partition.spec.size.get(),
@@ -190,5 +192,5 @@ fn take_over_found(
     let mut entry = entry.clone();
     entry.set_location(world.locate(controller, partition));
     let entry = entry.asked(controller, Operation::Reset, window);
-    Ok(Some(Step::put(&entry, Admission::Drive(entry.clone()))))
+    Ok(Some(Transition::put(&entry, Admission::Drive(entry.clone()))))
 }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{ControllerView, Listing, Service, World};
+use crate::ledger::capacity::{ControllerView, ControllersSnapshot, Listing, ServiceState};
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState};
 use crate::reason::Reason;
@@ -22,7 +22,7 @@ use crate::reason::Reason;
 /// The code of the reason that a name takes no new partitions because its controller has another one.
 const SAME_CONTROLLER: &str = "SameController";
 
-impl World {
+impl ControllersSnapshot {
     /// Returns the primary name of the controller `name`.
     pub(crate) fn primary<'a>(&'a self, name: &'a ControllerName) -> &'a ControllerName {
         self.primaries.get(name).unwrap_or(name)
@@ -43,7 +43,7 @@ impl World {
 
 impl Entry {
     /// Whether its controller has the primary name `primary`.
-    pub(crate) fn is_at(&self, world: &World, primary: &ControllerName) -> bool {
+    pub(crate) fn is_at(&self, world: &ControllersSnapshot, primary: &ControllerName) -> bool {
         self.controller
             .as_ref()
             .is_some_and(|name| world.primary(name) == primary)
@@ -54,10 +54,10 @@ impl LedgerState {
     /// Returns `world` with one open view for each controller: the listing of every secondary name is replaced by the
     /// reason `SameController`. Borrows `world` if no controller has two names.
     #[must_use]
-    pub fn by_controller<'w>(&self, world: &'w World) -> Cow<'w, World> {
+    pub fn by_controller<'w>(&self, world: &'w ControllersSnapshot) -> Cow<'w, ControllersSnapshot> {
         let mut world = self.with_primaries(world);
         if !world.primaries.is_empty() {
-            let World {
+            let ControllersSnapshot {
                 controllers,
                 primaries,
                 ..
@@ -72,14 +72,14 @@ impl LedgerState {
     }
 
     /// Returns `world` with the primary name of each secondary one. Listings stay.
-    pub(crate) fn with_primaries<'w>(&self, world: &'w World) -> Cow<'w, World> {
+    pub(crate) fn with_primaries<'w>(&self, world: &'w ControllersSnapshot) -> Cow<'w, ControllersSnapshot> {
         let groups = Groups::new(self, world);
         if groups.leaders.is_empty() {
             return Cow::Borrowed(world);
         }
         let mut world = world.clone();
         let mut primaries: BTreeMap<ControllerName, ControllerName> = BTreeMap::new();
-        let leads = |view: &&ControllerView| view.service == Service::Open && view.listing.is_ok();
+        let leads = |view: &&ControllerView| view.service == ServiceState::Open && view.listing.is_ok();
         let (first, rest): (Vec<_>, Vec<_>) = world.controllers.iter().partition(leads);
         for view in first.into_iter().chain(rest) {
             let leader = groups.leader(&view.name).clone();
@@ -98,7 +98,7 @@ impl LedgerState {
     /// Records in every partition that two names list which other name its controller has. No changes if all is recorded,
     /// or if there is no evidence that two names belong to one controller.
     #[must_use]
-    pub fn record_aliases(&self, world: &World) -> Vec<Change> {
+    pub fn record_aliases(&self, world: &ControllersSnapshot) -> Vec<Change> {
         let known = |id: &PartitionId| self.get_shared(id).cloned();
         let mut changed: BTreeMap<PartitionId, Entry> = BTreeMap::new();
         for (one, other) in world.new_aliases(known) {
@@ -119,7 +119,7 @@ impl LedgerState {
     }
 }
 
-impl World {
+impl ControllersSnapshot {
     /// Returns the pairs of names that list the same partitions, unless each partition of the pair records it already.
     /// `known` returns the entry of an id.
     #[must_use]
@@ -197,7 +197,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(state: &LedgerState, world: &World) -> Self {
+    fn new(state: &LedgerState, world: &ControllersSnapshot) -> Self {
         let recorded = state
             .entries()
             .filter(|entry| entry.state.holds())

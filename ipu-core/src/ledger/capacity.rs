@@ -6,10 +6,10 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::ids::{ControllerName, ExclusionOwner, PartitionId};
-use crate::ledger::exclusion::ExclusionTarget;
+use crate::ids::{ControllerName, CordonOwner, PartitionId};
+use crate::ledger::cordon::CordonTarget;
 use crate::ledger::location::Location;
-use crate::ledger::stats::Tally;
+use crate::ledger::stats::IpuCounts;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
 use crate::units::Timestamp;
@@ -59,13 +59,12 @@ pub trait Capacity: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why it cannot be excluded. Where there is no such hardware nothing changes; who does not know his hardware takes
-    /// nothing new at all from then on, because what is excluded might get it.
-    fn exclude(&mut self, owner: &ExclusionOwner, what: &ExclusionTarget)
-    -> Result<Vec<PartitionId>, Reason>;
+    /// Why it cannot be cordoned. Where there is no such hardware nothing changes; who does not know his hardware takes
+    /// nothing new at all from then on, because what is cordoned might get it.
+    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason>;
 
     /// All IPUs by what is to be said of them; none if the hardware is not known.
-    fn tally(&self) -> Option<Tally>;
+    fn tally(&self) -> Option<IpuCounts>;
 
     /// How many partitions of `spec` fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
@@ -112,13 +111,9 @@ impl Capacity for Unbounded {
         Ok(places.to_vec())
     }
 
-    fn exclude(
-        &mut self,
-        owner: &ExclusionOwner,
-        what: &ExclusionTarget,
-    ) -> Result<Vec<PartitionId>, Reason> {
+    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
         let closed = |why: &str| Reason::new("Excluded", format!("{owner} excludes {what}{why}"));
-        if *what == ExclusionTarget::Controller {
+        if *what == CordonTarget::Controller {
             self.closed = Some(closed(""));
             return Ok(self.taken.keys().cloned().collect());
         }
@@ -137,7 +132,7 @@ impl Capacity for Unbounded {
     /// such a controller instead.
     fn withhold(&mut self, _: &[IpuPlace]) {}
 
-    fn tally(&self) -> Option<Tally> {
+    fn tally(&self) -> Option<IpuCounts> {
         None
     }
 
@@ -226,7 +221,7 @@ impl Listing {
         &*self.capacity
     }
 
-    /// A number that changes when partitions come or go, or IPUs become free or excluded.
+    /// A number that changes when partitions come or go, or IPUs become free or cordoned.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD)
@@ -249,7 +244,7 @@ fn digest(id: &PartitionId) -> u64 {
 /// Whether a controller gets new partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Service {
+pub enum ServiceState {
     /// It does.
     #[default]
     Open,
@@ -263,7 +258,7 @@ pub struct ControllerView {
     /// Which.
     pub name: ControllerName,
     /// Whether it gets new partitions.
-    pub service: Service,
+    pub service: ServiceState,
     /// What it listed, or why it could not be asked.
     pub listing: Result<Arc<Listing>, Reason>,
 }
@@ -283,7 +278,7 @@ pub enum SelectionOrder {
 
 /// All controllers as seen at one moment.
 #[derive(Clone, Default)]
-pub struct World {
+pub struct ControllersSnapshot {
     /// In the order of the configuration.
     pub controllers: Vec<ControllerView>,
     /// Pairs of names that are known to belong to one controller, such as by its address.
@@ -292,7 +287,7 @@ pub struct World {
     pub(crate) primaries: BTreeMap<ControllerName, ControllerName>,
 }
 
-impl World {
+impl ControllersSnapshot {
     /// A world of these controllers, none of which is known to have two names.
     #[must_use]
     pub const fn of(controllers: Vec<ControllerView>) -> Self {
@@ -304,7 +299,7 @@ impl World {
     }
 }
 
-impl World {
+impl ControllersSnapshot {
     /// The controller that lists `id`, and what it lists.
     #[must_use]
     pub fn find(&self, id: &PartitionId) -> Option<(&ControllerName, &Partition)> {

@@ -2,10 +2,10 @@
 
 use alloc::sync::Arc;
 
-use crate::ids::{ExclusionId, PartitionId};
+use crate::ids::{CordonId, PartitionId};
 use crate::ledger::LedgerState;
+use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::Entry;
-use crate::ledger::exclusion::Exclusion;
 
 /// One change of the ledger: what a store has to write. Not `non_exhaustive`: a store that does not know of a kind of
 /// change must not compile.
@@ -15,10 +15,10 @@ pub enum Change {
     Put(Arc<Entry>),
     /// The entry is gone.
     Remove(PartitionId),
-    /// This exclusion is new or replaces the one of the same id.
-    Exclude(Arc<Exclusion>),
-    /// The exclusion is gone.
-    Lift(ExclusionId),
+    /// This cordon is new or replaces the one of the same id.
+    Cordon(Arc<Cordon>),
+    /// The cordon is gone.
+    Lift(CordonId),
 }
 
 /// What a change is about. Of several changes of one key the last counts.
@@ -26,8 +26,8 @@ pub enum Change {
 pub enum ChangeKey {
     /// The entry of this id.
     Partition(PartitionId),
-    /// The exclusion of this id.
-    Exclusion(ExclusionId),
+    /// The cordon of this id.
+    Cordon(CordonId),
 }
 
 impl Change {
@@ -37,8 +37,8 @@ impl Change {
         match self {
             Self::Put(entry) => ChangeKey::Partition(entry.id.clone()),
             Self::Remove(id) => ChangeKey::Partition(id.clone()),
-            Self::Exclude(exclusion) => ChangeKey::Exclusion(exclusion.id.clone()),
-            Self::Lift(id) => ChangeKey::Exclusion(id.clone()),
+            Self::Cordon(cordon) => ChangeKey::Cordon(cordon.id.clone()),
+            Self::Lift(id) => ChangeKey::Cordon(id.clone()),
         }
     }
 
@@ -48,15 +48,15 @@ impl Change {
         match self {
             Self::Put(entry) => Some(&entry.id),
             Self::Remove(id) => Some(id),
-            Self::Exclude(_) | Self::Lift(_) => None,
+            Self::Cordon(_) | Self::Lift(_) => None,
         }
     }
 }
 
 impl LedgerState {
-    /// The newest version of the stored form that this build knows. A ledger without exclusions is of version 1, so that
-    /// the build before can go on with it; exclusions came with version 2.
-    pub const FORMAT: u32 = Exclusion::FORMAT;
+    /// The newest version of the stored form that this build knows. A ledger without cordons is of version 1, so that
+    /// the build before can go on with it; cordons came with version 2.
+    pub const FORMAT: u32 = Cordon::FORMAT;
     /// The oldest version of the stored form that this build reads.
     pub const OLDEST_FORMAT: u32 = 1;
 
@@ -64,10 +64,10 @@ impl LedgerState {
     /// with it.
     #[must_use]
     pub fn format(&self) -> u32 {
-        if self.exclusions.is_empty() {
+        if self.cordons.is_empty() {
             Entry::FORMAT
         } else {
-            Exclusion::FORMAT
+            Cordon::FORMAT
         }
     }
 }

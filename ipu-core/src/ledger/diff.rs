@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, ControllerName, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{ControllerView, World};
+use crate::ledger::capacity::{ControllerView, ControllersSnapshot};
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, Request, same_make};
 use crate::ledger::location::Location;
@@ -49,7 +49,7 @@ use crate::units::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Life {
+pub enum OwnerLiveness {
     /// It is.
     Live,
     /// It certainly is not, and nothing of it uses the partition.
@@ -226,7 +226,7 @@ impl From<Request> for Claim {
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// Whether the owner of each entry is alive; whoever is missing is unknown.
-    pub lives: BTreeMap<PartitionId, Life>,
+    pub lives: BTreeMap<PartitionId, OwnerLiveness>,
     /// The partitions that live owners were granted by their own records.
     pub claims: BTreeMap<PartitionId, Claim>,
 }
@@ -236,7 +236,7 @@ impl LedgerState {
     #[must_use]
     pub fn diff(
         &self,
-        world: &World,
+        world: &ControllersSnapshot,
         owners: &Owners,
         orphan_grace: Duration,
         now: Timestamp,
@@ -262,7 +262,7 @@ impl LedgerState {
         actions
     }
 
-    fn by_listing(&self, entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
+    fn by_listing(&self, entry: &Entry, world: &ControllersSnapshot, owners: &Owners) -> Option<Action> {
         let id = entry.id.clone();
         if matches!(entry.state, EntryState::Waiting { .. }) {
             // An old copy of the ledger does not know that the entry's turn had come.
@@ -310,7 +310,13 @@ impl LedgerState {
     /// The changes that `action` comes to; none if the entry has moved on since the diff. Finish and release are driven
     /// like those that an owner asks for.
     #[must_use]
-    pub fn act(&self, action: &Action, world: &World, owners: &Owners, window: CallWindow) -> Vec<Change> {
+    pub fn act(
+        &self,
+        action: &Action,
+        world: &ControllersSnapshot,
+        owners: &Owners,
+        window: CallWindow,
+    ) -> Vec<Change> {
         let now = window.now;
         let world = &*self.with_primaries(world);
         let Some(entry) = self.get(action.id()) else {
@@ -387,7 +393,13 @@ impl LedgerState {
         }
     }
 
-    fn record_unknown(&self, action: &Action, world: &World, owners: &Owners, now: Timestamp) -> Vec<Change> {
+    fn record_unknown(
+        &self,
+        action: &Action,
+        world: &ControllersSnapshot,
+        owners: &Owners,
+        now: Timestamp,
+    ) -> Vec<Change> {
         let ticket = self.next_ticket();
         let entry = match action {
             Action::Adopt { id, .. } => {
@@ -419,7 +431,7 @@ impl Entry {
     }
 
     /// The same, once the owner of an orphaned partition is there after all.
-    pub(super) fn reclaimed(&self, world: &World, now: Timestamp) -> Self {
+    pub(super) fn reclaimed(&self, world: &ControllersSnapshot, now: Timestamp) -> Self {
         let listing = |name| Some((name, world.listing(name)?));
         let state = match self.controller.as_ref().and_then(listing) {
             Some((controller, listing)) if !listing.partitions().contains_key(&self.id) => {
@@ -448,14 +460,18 @@ const LEFT_TO_OWNER: Duration = Duration::from_secs(60);
 
 /// A live owner was granted a newer attempt than the ledger knows of: it is an old copy, and what it had begun then is
 /// not to be gone on with under the workers of now.
-fn by_newer_claim(entry: &Entry, world: &World, owners: &Owners) -> Option<Action> {
+fn by_newer_claim(entry: &Entry, world: &ControllersSnapshot, owners: &Owners) -> Option<Action> {
     newly_claimed(entry, world, owners).map(|claimed| Action::Adopt {
         id: entry.id.clone(),
         controller: claimed.controller.clone(),
     })
 }
 
-fn newly_claimed<'a>(entry: &Entry, world: &'a World, owners: &'a Owners) -> Option<Claimed<'a>> {
+fn newly_claimed<'a>(
+    entry: &Entry,
+    world: &'a ControllersSnapshot,
+    owners: &'a Owners,
+) -> Option<ClaimedPartition<'a>> {
     let claimed = claimed(&entry.id, world, owners)?;
     let newer =
         claimed.request.attempt > entry.attempt && entry.owner.as_ref() == Some(&claimed.request.owner);
@@ -463,38 +479,43 @@ fn newly_claimed<'a>(entry: &Entry, world: &'a World, owners: &'a Owners) -> Opt
 }
 
 /// What follows from the owner alone.
-fn by_life(entry: &Entry, life: Life, orphan_grace: Duration, now: Timestamp) -> Option<Action> {
+fn by_life(entry: &Entry, life: OwnerLiveness, orphan_grace: Duration, now: Timestamp) -> Option<Action> {
     let id = entry.id.clone();
     match (&entry.state, life) {
-        (EntryState::Waiting { .. }, Life::Dead) => Some(Action::Drop { id }),
-        (EntryState::Intent { .. }, Life::Dead) => Some(Action::Release { id }),
-        (EntryState::Active | EntryState::Failed { .. }, Life::Dead) if orphan_grace.is_zero() => {
+        (EntryState::Waiting { .. }, OwnerLiveness::Dead) => Some(Action::Drop { id }),
+        (EntryState::Intent { .. }, OwnerLiveness::Dead) => Some(Action::Release { id }),
+        (EntryState::Active | EntryState::Failed { .. }, OwnerLiveness::Dead) if orphan_grace.is_zero() => {
             Some(Action::Release { id })
         }
-        (EntryState::Active | EntryState::Failed { .. }, Life::Dead) => Some(Action::Orphan { id }),
-        (EntryState::Orphaned, Life::Dead) => {
+        (EntryState::Active | EntryState::Failed { .. }, OwnerLiveness::Dead) => Some(Action::Orphan { id }),
+        (EntryState::Orphaned, OwnerLiveness::Dead) => {
             (now.since(entry.since) >= orphan_grace).then_some(Action::Release { id })
         }
-        (EntryState::Orphaned, Life::Live) => Some(Action::Reclaim { id }),
+        (EntryState::Orphaned, OwnerLiveness::Live) => Some(Action::Reclaim { id }),
         // Two drivers of one intent only keep each other waiting.
-        (EntryState::Intent { fence, .. }, Life::Live) => {
+        (EntryState::Intent { fence, .. }, OwnerLiveness::Live) => {
             let left = *fence <= now && now.since(entry.since) >= LEFT_TO_OWNER;
             left.then_some(Action::Finish { id })
         }
-        (EntryState::Intent { .. }, Life::Unknown) | (EntryState::Releasing { .. }, _) => {
+        (EntryState::Intent { .. }, OwnerLiveness::Unknown) | (EntryState::Releasing { .. }, _) => {
             Some(Action::Finish { id })
         }
         (
             EntryState::Waiting { .. } | EntryState::Active | EntryState::Failed { .. },
-            Life::Live | Life::Unknown,
+            OwnerLiveness::Live | OwnerLiveness::Unknown,
         )
-        | (EntryState::Orphaned, Life::Unknown)
+        | (EntryState::Orphaned, OwnerLiveness::Unknown)
         | (EntryState::Quarantined, _) => None,
     }
 }
 
 /// What to do with a listed partition of our form that nobody has recorded as his.
-fn unknown(partition: &Partition, controller: &ControllerName, world: &World, owners: &Owners) -> Action {
+fn unknown(
+    partition: &Partition,
+    controller: &ControllerName,
+    world: &ControllersSnapshot,
+    owners: &Owners,
+) -> Action {
     let (id, controller) = (partition.id.clone(), controller.clone());
     match claimed(&id, world, owners) {
         Some(claimed) if world.is_same(claimed.controller, &controller) => Action::Adopt {
@@ -506,21 +527,30 @@ fn unknown(partition: &Partition, controller: &ControllerName, world: &World, ow
 }
 
 /// Whether a live owner claims the partition and may use it at `controller`.
-fn is_claimed_at(controller: &ControllerName, id: &PartitionId, world: &World, owners: &Owners) -> bool {
+fn is_claimed_at(
+    controller: &ControllerName,
+    id: &PartitionId,
+    world: &ControllersSnapshot,
+    owners: &Owners,
+) -> bool {
     let claim = owners.claims.get(id);
     let is_there = |name: &ControllerName| world.is_same(name, controller);
     claim.is_some_and(|claim| claim.controller.as_ref().is_none_or(is_there))
 }
 
 /// A listed partition that a live owner uses.
-struct Claimed<'a> {
+struct ClaimedPartition<'a> {
     controller: &'a ControllerName,
     partition: &'a Partition,
     request: &'a Request,
 }
 
 /// What a live owner uses of what controllers list under this id, if that is certain.
-fn claimed<'a>(id: &PartitionId, world: &'a World, owners: &'a Owners) -> Option<Claimed<'a>> {
+fn claimed<'a>(
+    id: &PartitionId,
+    world: &'a ControllersSnapshot,
+    owners: &'a Owners,
+) -> Option<ClaimedPartition<'a>> {
     let claim = owners.claims.get(id)?;
     let (controller, partition) = match &claim.controller {
         Some(controller) => (
@@ -531,16 +561,16 @@ fn claimed<'a>(id: &PartitionId, world: &'a World, owners: &'a Owners) -> Option
     };
     let request = &claim.request;
     let his = request.is_derived() && same_make(&request.spec, &partition.spec);
-    his.then_some(Claimed {
+    his.then_some(ClaimedPartition {
         controller,
         partition,
         request,
     })
 }
 
-impl Claimed<'_> {
+impl ClaimedPartition<'_> {
     /// The entry of it.
-    fn adopted(&self, world: &World, ticket: u64, now: Timestamp) -> Entry {
+    fn adopted(&self, world: &ControllersSnapshot, ticket: u64, now: Timestamp) -> Entry {
         let mut entry = Entry::waiting(self.request, ticket, now).turned(EntryState::Active, now);
         entry.controller = Some(self.controller.clone());
         entry.set_location(world.locate(self.controller, self.partition));
@@ -550,7 +580,7 @@ impl Claimed<'_> {
 }
 
 /// Whether only one controller lists the partition.
-fn is_unique(id: &PartitionId, world: &World) -> bool {
+fn is_unique(id: &PartitionId, world: &ControllersSnapshot) -> bool {
     let lists = |view: &&ControllerView| {
         view.listing
             .as_ref()

@@ -8,7 +8,7 @@ use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::capacity::Capacity;
 use crate::ledger::entry::Entry;
 use crate::ledger::overlay::allows;
-use crate::ledger::staying::{Kind, kind_of};
+use crate::ledger::staying::{RequestShape, kind_of};
 use crate::units::Timestamp;
 
 /// How many ends are simulated. Each costs a placement per kind of entry; beyond 64 ends the result is a guess.
@@ -24,14 +24,14 @@ pub(crate) struct Timeline<'a> {
     /// The entries of each kind in the order of the queue, with their positions in it.
     queues: Vec<Vec<(usize, &'a Entry)>>,
     /// Where each kind is in `queues`.
-    kinds: BTreeMap<Kind<'a>, usize>,
+    kinds: BTreeMap<RequestShape<'a>, usize>,
     count: usize,
     /// From now on, as far as simulated; nothing starts at the first one.
-    moments: Vec<Moment>,
+    moments: Vec<CapacityAt>,
 }
 
 /// The controllers right after an end.
-struct Moment {
+struct CapacityAt {
     time: Timestamp,
     rooms: Vec<(ControllerName, Box<dyn Capacity>)>,
     /// The next ends, at most [`MAX_ENDS`].
@@ -47,7 +47,7 @@ impl<'a> Timeline<'a> {
         rooms: Vec<(ControllerName, Box<dyn Capacity>)>,
         ends: impl Iterator<Item = (Timestamp, ControllerName, PartitionId)>,
     ) -> Self {
-        let mut first = Moment {
+        let mut first = CapacityAt {
             time: now,
             rooms,
             ends: BTreeSet::new(),
@@ -100,7 +100,7 @@ impl<'a> Timeline<'a> {
     }
 }
 
-impl Moment {
+impl CapacityAt {
     /// Returns the moment of the next end, with all entries started that fit then; none if nothing ends.
     fn next(&self, queues: &[Vec<(usize, &Entry)>]) -> Option<Self> {
         let mut ends = self.ends.clone();

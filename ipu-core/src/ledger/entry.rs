@@ -16,7 +16,7 @@ use crate::units::Timestamp;
 /// Where a partition has to be, for those who choose themselves. The default leaves everything open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Pin {
+pub struct PlacementConstraint {
     /// The only controller that will do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
@@ -25,7 +25,7 @@ pub struct Pin {
     pub ipus: Vec<IpuPlace>,
 }
 
-impl Pin {
+impl PlacementConstraint {
     /// Whether nothing is pinned.
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -37,7 +37,7 @@ impl Pin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum LinePolicy {
+pub enum OnNoCapacity {
     /// It joins the waiting line.
     #[default]
     Wait,
@@ -84,10 +84,10 @@ pub struct Request {
     pub holder: String,
     /// What to do if it does not fit.
     #[serde(default)]
-    pub line: LinePolicy,
+    pub line: OnNoCapacity,
     /// Where it has to be.
     #[serde(default)]
-    pub pin: Pin,
+    pub pin: PlacementConstraint,
     /// When the client gives up. A request that is read later is refused: its client may have asked again, used the
     /// partition and released it since. Without it a request that is read late is taken for a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,8 +123,8 @@ impl Request {
             account: None,
             preemptible: false,
             holder: String::new(),
-            line: LinePolicy::Wait,
-            pin: Pin {
+            line: OnNoCapacity::Wait,
+            pin: PlacementConstraint {
                 controller: None,
                 ipus: Vec::new(),
             },
@@ -154,7 +154,7 @@ pub enum Operation {
 /// A controller's refusal to make a partition that seemed to fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Refused {
+pub struct ControllerRejection {
     /// Who refused.
     pub controller: ControllerName,
     /// In its words.
@@ -179,7 +179,7 @@ pub enum EntryState {
     Waiting {
         /// The last refusal by a controller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        refused: Option<Refused>,
+        refused: Option<ControllerRejection>,
     },
     /// The controller was or will be asked: recorded before the call is made.
     Intent {
@@ -315,8 +315,8 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub holder: String,
     /// See [`Request::pin`].
-    #[serde(default, skip_serializing_if = "Pin::is_open")]
-    pub pin: Pin,
+    #[serde(default, skip_serializing_if = "PlacementConstraint::is_open")]
+    pub pin: PlacementConstraint,
 }
 
 /// Who chose the IPUs of a partition.
@@ -404,7 +404,7 @@ impl Entry {
             account: None,
             preemptible: false,
             holder: String::new(),
-            pin: Pin::default(),
+            pin: PlacementConstraint::default(),
         }
     }
 

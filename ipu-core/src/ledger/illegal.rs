@@ -6,15 +6,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
+use crate::ledger::cordon::{Cordon, CordonTarget};
 use crate::ledger::entry::Entry;
-use crate::ledger::exclusion::{Exclusion, ExclusionTarget};
 use crate::partition::PartitionSpec;
 use crate::units::Timestamp;
 
 /// Why the ledger does not do what it is asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Illegal {
+pub enum TransitionError {
     /// The id is somebody else's.
     #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("nobody known"), alloc::string::ToString::to_string))]
     NotTheOwner {
@@ -126,20 +126,20 @@ pub enum Illegal {
         /// What it was to become.
         wanted: &'static str,
     },
-    /// The id is taken by another exclusion, or the exclusion is somebody else's.
+    /// The id is taken by another cordon, or the cordon is somebody else's.
     #[error(
         "exclusion {} is {}'s, of {} at controller {}: {}",
         recorded.id, recorded.owner, recorded.what, recorded.controller, recorded.reason
     )]
-    OtherExclusion {
+    OtherCordon {
         /// As it is recorded.
-        recorded: Box<Exclusion>,
+        recorded: Box<Cordon>,
     },
-    /// That cannot be excluded.
+    /// That cannot be cordoned.
     #[error("{what} at controller {controller} cannot be excluded: {why}")]
-    CannotExclude {
-        /// What was to be excluded.
-        what: Box<ExclusionTarget>,
+    CannotCordon {
+        /// What was to be cordoned.
+        what: Box<CordonTarget>,
         /// Where.
         controller: ControllerName,
         /// Why not.
@@ -190,7 +190,7 @@ fn of_limit(limit: usize, share: Option<usize>) -> String {
     }
 }
 
-pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), Illegal> {
+pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), TransitionError> {
     let owns = match &entry.owner {
         Some(recorded) => recorded == owner && entry.instance == instance,
         // What was found: whose it was follows from its id.
@@ -199,26 +199,26 @@ pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result
     if owns {
         return Ok(());
     }
-    Err(Illegal::NotTheOwner {
+    Err(TransitionError::NotTheOwner {
         id: entry.id.clone(),
         owner: entry.owner.clone().map(Box::new),
         instance: entry.instance,
     })
 }
 
-pub(crate) fn check_attempt(entry: &Entry, asked: u32) -> Result<(), Illegal> {
+pub(crate) fn check_attempt(entry: &Entry, asked: u32) -> Result<(), TransitionError> {
     if asked >= entry.attempt {
         return Ok(());
     }
-    Err(Illegal::StaleAttempt {
+    Err(TransitionError::StaleAttempt {
         id: entry.id.clone(),
         asked,
         recorded: entry.attempt,
     })
 }
 
-pub(crate) fn moved(entry: &Entry, wanted: &'static str) -> Illegal {
-    Illegal::Moved {
+pub(crate) fn moved(entry: &Entry, wanted: &'static str) -> TransitionError {
+    TransitionError::Moved {
         id: entry.id.clone(),
         state: entry.state.label(),
         wanted,

@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{SelectionOrder, Service, World};
+use crate::ledger::capacity::{ControllersSnapshot, SelectionOrder, ServiceState};
 use crate::ledger::earliest::Timeline;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
 use crate::ledger::namespaces::NamespaceRules;
-use crate::ledger::overlay::{LOST_PARTITION, Overlay, REFUSED, allows, overlays};
+use crate::ledger::overlay::{CapacitySnapshot, LOST_PARTITION, REFUSED, allows, overlays};
 use crate::ledger::quota::{Excess, QuotaUse, Quotas};
-use crate::ledger::staying::{Kind, Staying, kind_of};
+use crate::ledger::staying::{BlockedRequests, RequestShape, kind_of};
 use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
 use crate::units::{IpuCount, Timestamp};
@@ -33,7 +33,7 @@ use crate::units::{IpuCount, Timestamp};
 /// What the line goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LineRules {
+pub struct QueuePolicy {
     /// How often later requests may go first before an entry holds them back. 16 lets small jobs use the gaps while a big
     /// one waits, and bounds its wait by 16 admissions plus the time that those ahead run.
     pub overtake_limit: u32,
@@ -49,7 +49,7 @@ pub struct LineRules {
     pub namespaces: NamespaceRules,
 }
 
-impl Default for LineRules {
+impl Default for QueuePolicy {
     fn default() -> Self {
         Self {
             overtake_limit: 16,
@@ -81,7 +81,7 @@ pub struct Blocker {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct QueueStatus {
     /// The place in the line, from 1.
     pub position: u32,
     /// Why it does not go now.
@@ -97,7 +97,7 @@ pub struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Room {
+pub struct FreeCapacity {
     /// Free IPUs.
     pub free: u32,
     /// The size of the largest partition that fits.
@@ -109,7 +109,7 @@ pub struct Room {
 /// What the walk says of one entry of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum QueueDecision {
     /// It may go now.
     Go {
         /// To which controller.
@@ -120,15 +120,15 @@ pub enum Verdict {
         placed: PlacedBy,
     },
     /// It stays.
-    Stay(Waiting),
+    Stay(QueueStatus),
 }
 
 /// What each controller says.
-type Why = Vec<(ControllerName, Reason)>;
+type ReasonsByController = Vec<(ControllerName, Reason)>;
 
 /// Why an entry stays, as far as others are concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Because {
+pub(crate) enum WaitCause {
     /// It will fit once others end: later ones may pass it, within the limit.
     NoRoom,
     /// It cannot be helped by holding others back: a quota, no controller, too large.
@@ -136,52 +136,52 @@ pub(crate) enum Because {
 }
 
 /// Why an entry stays, before that is put into words.
-enum Obstacle<'a> {
+enum QueueObstacle<'a> {
     /// Another partition has its id at this controller.
     Foreign(&'a ControllerName),
     OverQuota(Excess<'a>),
     /// This entry was passed too often and goes first.
     HeldBackBy(&'a Entry),
-    NoRoom(Rc<Misfit>),
+    NoRoom(Rc<NoCapacity>),
 }
 
 /// Why entries of one kind do not fit, as long as the capacity does not change.
-struct Misfit {
-    why: Why,
+struct NoCapacity {
+    why: ReasonsByController,
     /// The overlay whose room is kept for those ahead.
     kept_at: Option<usize>,
-    because: Because,
+    because: WaitCause,
     /// The reason without the position, and the blockers: made when they are first needed.
     words: OnceCell<(Reason, Vec<Blocker>)>,
 }
 
 /// A walk of the queue. Each entry is either passed over, which decides on it, or explained too. An explanation costs
 /// much more than a decision, so that only the entries that are reported get one.
-pub(crate) struct Walk<'a> {
+pub(crate) struct QueueScan<'a> {
     state: &'a LedgerState,
-    world: &'a World,
-    rules: &'a LineRules,
+    world: &'a ControllersSnapshot,
+    rules: &'a QueuePolicy,
     now: Timestamp,
-    overlays: Vec<Overlay<'a>>,
+    overlays: Vec<CapacitySnapshot<'a>>,
     quotas: QuotaUse<'a>,
     /// Those ahead who go.
     going: Vec<(&'a Entry, ControllerName)>,
     /// Those ahead who stay for want of room.
-    staying: Staying<'a>,
+    staying: BlockedRequests<'a>,
     /// The kinds of entries that do not fit, since the capacity last changed.
-    misfits: BTreeMap<Kind<'a>, Rc<Misfit>>,
+    misfits: BTreeMap<RequestShape<'a>, Rc<NoCapacity>>,
     /// Whether partitions of the namespace block its entries of a kind, since the capacity last changed.
-    own: BTreeMap<(Kind<'a>, &'a Namespace), bool>,
+    own: BTreeMap<(RequestShape<'a>, &'a Namespace), bool>,
     /// The simulated future with all of `staying`, since the capacity last changed; none before it is first needed.
     timeline: Option<Timeline<'a>>,
     position: u32,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> QueueScan<'a> {
     pub(crate) fn new(
         state: &'a LedgerState,
-        world: &'a World,
-        rules: &'a LineRules,
+        world: &'a ControllersSnapshot,
+        rules: &'a QueuePolicy,
         now: Timestamp,
     ) -> Self {
         Self {
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
             overlays: overlays(state, world),
             quotas: QuotaUse::new(&rules.quotas, state.entries()),
             going: Vec::new(),
-            staying: Staying::new(rules.overtake_limit),
+            staying: BlockedRequests::new(rules.overtake_limit),
             misfits: BTreeMap::new(),
             own: BTreeMap::new(),
             timeline: None,
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The verdict on the next entry of the line.
-    pub(crate) fn step(&mut self, entry: &'a Entry) -> Verdict {
+    pub(crate) fn step(&mut self, entry: &'a Entry) -> QueueDecision {
         self.position = self.position.saturating_add(1);
         let obstacle = match self.decide(entry) {
             Ok(go) => return go,
@@ -222,7 +222,7 @@ impl<'a> Walk<'a> {
         };
         let (reason, blockers, earliest_fit) = self.explain(entry, &obstacle);
         self.record(entry, &obstacle);
-        Verdict::Stay(Waiting {
+        QueueDecision::Stay(QueueStatus {
             position: self.position,
             reason: reason.with("position", self.position),
             blockers,
@@ -231,15 +231,15 @@ impl<'a> Walk<'a> {
     }
 
     /// Decides on `entry`, and takes room for it if it goes.
-    fn decide(&mut self, entry: &'a Entry) -> Result<Verdict, Obstacle<'a>> {
+    fn decide(&mut self, entry: &'a Entry) -> Result<QueueDecision, QueueObstacle<'a>> {
         if let Some((controller, partition)) = self.world.find(&entry.id) {
             return self.found(entry, controller, partition);
         }
         if let Some(excess) = self.quotas.exceeded_by(entry) {
-            return Err(Obstacle::OverQuota(excess));
+            return Err(QueueObstacle::OverQuota(excess));
         }
         if let Some(barrier) = self.staying.barrier_for(entry) {
-            return Err(Obstacle::HeldBackBy(barrier));
+            return Err(QueueObstacle::HeldBackBy(barrier));
         }
         // An entry that a controller refused stays for a reason that others of its kind do not have.
         let refused = self
@@ -247,7 +247,7 @@ impl<'a> Walk<'a> {
             .iter()
             .any(|overlay| overlay.own_refusal(entry, self.rules, self.now).is_some());
         if !refused && let Some(misfit) = self.misfits.get(&kind_of(entry)) {
-            return Err(Obstacle::NoRoom(Rc::clone(misfit)));
+            return Err(QueueObstacle::NoRoom(Rc::clone(misfit)));
         }
         match self.find_room(entry) {
             Ok((index, places)) => {
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
                 } else {
                     PlacedBy::Ledger
                 };
-                Ok(Verdict::Go {
+                Ok(QueueDecision::Go {
                     controller: overlay.name.clone(),
                     places,
                     placed,
@@ -277,7 +277,7 @@ impl<'a> Walk<'a> {
                 if !refused {
                     self.misfits.insert(kind_of(entry), Rc::clone(&misfit));
                 }
-                Err(Obstacle::NoRoom(misfit))
+                Err(QueueObstacle::NoRoom(misfit))
             }
         }
     }
@@ -290,12 +290,12 @@ impl<'a> Walk<'a> {
         entry: &'a Entry,
         controller: &'a ControllerName,
         partition: &Partition,
-    ) -> Result<Verdict, Obstacle<'a>> {
+    ) -> Result<QueueDecision, QueueObstacle<'a>> {
         if !may_take_over(entry, partition) {
-            return Err(Obstacle::Foreign(controller));
+            return Err(QueueObstacle::Foreign(controller));
         }
         self.quotas.add(entry);
-        Ok(Verdict::Go {
+        Ok(QueueDecision::Go {
             controller: controller.clone(),
             places: partition.ipus.clone(),
             placed: PlacedBy::Controller,
@@ -303,7 +303,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
-    fn find_room(&mut self, entry: &'a Entry) -> Result<(usize, Vec<IpuPlace>), Why> {
+    fn find_room(&mut self, entry: &'a Entry) -> Result<(usize, Vec<IpuPlace>), ReasonsByController> {
         let mut order: Vec<usize> = (0..self.overlays.len()).collect();
         match self.rules.order {
             SelectionOrder::Serial => {}
@@ -329,7 +329,7 @@ impl<'a> Walk<'a> {
             }
         }
         for view in &self.world.controllers {
-            if let (Err(reason), Service::Open) = (&view.listing, view.service)
+            if let (Err(reason), ServiceState::Open) = (&view.listing, view.service)
                 && allows(entry, &view.name)
             {
                 why.push((view.name.clone(), reason.clone()));
@@ -339,7 +339,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decides why `entry`, which no controller has room for, stays.
-    fn no_room(&self, entry: &Entry, why: Why) -> Misfit {
+    fn no_room(&self, entry: &Entry, why: ReasonsByController) -> NoCapacity {
         // It would fit if those ahead did not go first: then they are the reason.
         let kept_at = self.overlays.iter().position(|overlay| {
             let refused = |(name, reason): &(ControllerName, Reason)| {
@@ -351,13 +351,13 @@ impl<'a> Walk<'a> {
             why.iter()
                 .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE))
         };
-        let can_help = |overlay: &Overlay<'_>| overlay.can_help(entry, self.rules, self.now);
+        let can_help = |overlay: &CapacitySnapshot<'_>| overlay.can_help(entry, self.rules, self.now);
         let because = if kept_at.is_some() || !hopeless() && self.overlays.iter().any(can_help) {
-            Because::NoRoom
+            WaitCause::NoRoom
         } else {
-            Because::Other
+            WaitCause::Other
         };
-        Misfit {
+        NoCapacity {
             why,
             kept_at,
             because,
@@ -366,11 +366,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Records that `entry` stays.
-    fn record(&mut self, entry: &'a Entry, obstacle: &Obstacle<'a>) {
+    fn record(&mut self, entry: &'a Entry, obstacle: &QueueObstacle<'a>) {
         let because = match obstacle {
-            Obstacle::Foreign(_) | Obstacle::OverQuota(_) => Because::Other,
-            Obstacle::HeldBackBy(_) => Because::NoRoom,
-            Obstacle::NoRoom(misfit) => misfit.because,
+            QueueObstacle::Foreign(_) | QueueObstacle::OverQuota(_) => WaitCause::Other,
+            QueueObstacle::HeldBackBy(_) => WaitCause::NoRoom,
+            QueueObstacle::NoRoom(misfit) => misfit.because,
         };
         if let EntryState::Waiting {
             refused: Some(refused),
@@ -380,7 +380,7 @@ impl<'a> Walk<'a> {
         {
             self.misfits.clear();
         }
-        if because == Because::NoRoom {
+        if because == WaitCause::NoRoom {
             let own = self.is_blocked_by_own(entry);
             self.staying.push(entry, own);
             if let Some(timeline) = &mut self.timeline {
@@ -412,10 +412,10 @@ impl<'a> Walk<'a> {
     fn explain(
         &mut self,
         entry: &Entry,
-        obstacle: &Obstacle<'a>,
+        obstacle: &QueueObstacle<'a>,
     ) -> (Reason, Vec<Blocker>, Option<Timestamp>) {
         match obstacle {
-            Obstacle::Foreign(controller) => {
+            QueueObstacle::Foreign(controller) => {
                 let message = format!(
                     "controller {controller} has another partition under the id {}",
                     entry.id
@@ -423,12 +423,12 @@ impl<'a> Walk<'a> {
                 let reason = Reason::new("ForeignPartition", message).with("size", entry.size());
                 (reason, Vec::new(), None)
             }
-            Obstacle::OverQuota(excess) => {
+            QueueObstacle::OverQuota(excess) => {
                 let holders = self.quotas.holders(excess.subject).iter();
                 let blockers = holders.map(|id| self.blocker(id.clone())).collect();
                 (excess.reason(entry), blockers, None)
             }
-            Obstacle::HeldBackBy(barrier) => {
+            QueueObstacle::HeldBackBy(barrier) => {
                 let message = format!(
                     "{} was passed {} times and goes first now",
                     named(barrier),
@@ -437,19 +437,19 @@ impl<'a> Walk<'a> {
                 let blockers = Vec::from([self.blocker(barrier.id.clone())]);
                 (held_back(entry, &message), blockers, None)
             }
-            Obstacle::NoRoom(misfit) => {
+            QueueObstacle::NoRoom(misfit) => {
                 let words = misfit.words.get_or_init(|| self.explain_misfit(entry, misfit));
                 let (reason, blockers) = words.clone();
                 let earliest = match misfit.because {
-                    Because::NoRoom => self.earliest(entry),
-                    Because::Other => None,
+                    WaitCause::NoRoom => self.earliest(entry),
+                    WaitCause::Other => None,
                 };
                 (reason, blockers, earliest)
             }
         }
     }
 
-    fn explain_misfit(&self, entry: &Entry, misfit: &Misfit) -> (Reason, Vec<Blocker>) {
+    fn explain_misfit(&self, entry: &Entry, misfit: &NoCapacity) -> (Reason, Vec<Blocker>) {
         if let Some(overlay) = misfit.kept_at.map(|index| &self.overlays[index]) {
             let ahead: Vec<_> = self
                 .going
@@ -492,7 +492,7 @@ impl<'a> Walk<'a> {
 
     /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
     /// IPUs, the largest block of all, and the words of each.
-    fn combined(&self, entry: &Entry, why: &Why) -> Reason {
+    fn combined(&self, entry: &Entry, why: &ReasonsByController) -> Reason {
         let open = || {
             self.overlays
                 .iter()

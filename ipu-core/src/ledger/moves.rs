@@ -9,23 +9,23 @@ use core::time::Duration;
 use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::change::Change;
-use crate::ledger::entry::{Entry, EntryState, Operation, PlacedBy, Refused};
-use crate::ledger::illegal::{Illegal, check_attempt, check_owner, moved};
-use crate::ledger::line::Waiting;
+use crate::ledger::entry::{ControllerRejection, Entry, EntryState, Operation, PlacedBy};
+use crate::ledger::illegal::{TransitionError, check_attempt, check_owner, moved};
+use crate::ledger::line::QueueStatus;
 use crate::ledger::location::Location;
 use crate::units::Timestamp;
 
 /// An answer together with what has to be committed for it to be true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Step<T> {
+pub struct Transition<T> {
     /// The answer.
     pub outcome: T,
     /// To be committed in one write. Empty if nothing changes.
     pub changes: Vec<Change>,
 }
 
-impl<T> Step<T> {
+impl<T> Transition<T> {
     pub(crate) const fn nothing(outcome: T) -> Self {
         Self {
             outcome,
@@ -57,9 +57,9 @@ pub enum Admission {
     /// The controller has to be asked, or asked how far it is.
     Drive(Entry),
     /// It waits in the line.
-    Stay(Waiting),
+    Stay(QueueStatus),
     /// It does not fit and did not want to wait: nothing is recorded.
-    Refused(Waiting),
+    Refused(QueueStatus),
     /// It is being given back; ask again when it is gone.
     Leaving(Entry),
 }
@@ -95,10 +95,14 @@ impl CallWindow {
     /// # Errors
     ///
     /// [`Illegal::TooLate`].
-    pub fn check_not_after(self, id: &PartitionId, not_after: Option<Timestamp>) -> Result<(), Illegal> {
+    pub fn check_not_after(
+        self,
+        id: &PartitionId,
+        not_after: Option<Timestamp>,
+    ) -> Result<(), TransitionError> {
         match not_after.filter(|latest| *latest < self.now) {
             None => Ok(()),
-            Some(not_after) => Err(Illegal::TooLate {
+            Some(not_after) => Err(TransitionError::TooLate {
                 id: id.clone(),
                 not_after,
                 now: self.now,
@@ -131,7 +135,7 @@ impl LedgerState {
         owner: &Owner,
         attempt: u32,
         window: CallWindow,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let recorded = self.expect(id, "reset")?;
         check_owner(recorded, owner, recorded.instance)?;
         check_attempt(recorded, attempt)?;
@@ -141,7 +145,7 @@ impl LedgerState {
             (EntryState::Intent { .. }, _) => Ok(changed(recorded, entry, |entry| entry)),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(controller)) => {
                 let entry = entry.asked(controller, Operation::Reset, window);
-                Ok(Step::put(&entry, entry.clone()))
+                Ok(Transition::put(&entry, entry.clone()))
             }
             _ => Err(moved(recorded, "reset")),
         }
@@ -160,7 +164,7 @@ impl LedgerState {
         id: &PartitionId,
         answered: Option<Timestamp>,
         window: CallWindow,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let mut entry = self.expect(id, "taken up")?.clone();
         entry.leave_calls_behind(answered);
         let latest = window.fence();
@@ -180,7 +184,7 @@ impl LedgerState {
             }
             _ => return Err(moved(&entry, "taken up")),
         }
-        Ok(Step::put(&entry, entry.clone()))
+        Ok(Transition::put(&entry, entry.clone()))
     }
 
     /// The partition existed before the call that was to make it: nobody knows what it was used for, so it is reset.
@@ -194,14 +198,14 @@ impl LedgerState {
         id: &PartitionId,
         fence: Timestamp,
         location: Location,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let mut entry = self.answered_create(id, fence, "reset")?.clone();
         entry.set_location(location);
         entry.state = EntryState::Intent {
             operation: Operation::Reset,
             fence,
         };
-        Ok(Step::put(&entry, entry.clone()))
+        Ok(Transition::put(&entry, entry.clone()))
     }
 
     /// Like [`take_up`](Self::take_up), of a partition that was found where another driver was to make one: it is reset.
@@ -216,14 +220,14 @@ impl LedgerState {
         answered: Option<Timestamp>,
         location: Location,
         window: CallWindow,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let mut entry = self.take_up(id, answered, window)?.outcome;
         entry.set_location(location);
         match &mut entry.state {
             EntryState::Intent { operation, .. } => *operation = Operation::Reset,
             _ => return Err(moved(&entry, "reset")),
         }
-        Ok(Step::put(&entry, entry.clone()))
+        Ok(Transition::put(&entry, entry.clone()))
     }
 
     /// The controller says that the partition is ready for `attempt`. `location` is the IPUs that it lists; without any
@@ -241,19 +245,19 @@ impl LedgerState {
         location: &Location,
         answered: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let entry = self.expect(id, "active")?;
         match &entry.state {
             EntryState::Intent {
                 operation: Operation::Reset,
                 fence,
-            } if entry.attempt == attempt && answered != Some(*fence) => Err(Illegal::Unsettled {
+            } if entry.attempt == attempt && answered != Some(*fence) => Err(TransitionError::Unsettled {
                 id: id.clone(),
                 until: *fence,
             }),
             EntryState::Intent { .. } | EntryState::Failed { .. } if entry.attempt == attempt => {
                 if let Some(until) = entry.unsettled_reset.filter(|until| *until > now) {
-                    return Err(Illegal::Unsettled {
+                    return Err(TransitionError::Unsettled {
                         id: id.clone(),
                         until,
                     });
@@ -263,16 +267,16 @@ impl LedgerState {
                     left.set_location(location.clone());
                 }
                 if let Some(user) = self.user_of(&left, &left.location()) {
-                    return Err(Illegal::InUse {
+                    return Err(TransitionError::InUse {
                         id: id.clone(),
                         by: user.id.clone(),
                     });
                 }
                 left.leave_calls_behind(answered);
                 let entry = left.turned(EntryState::Active, now);
-                Ok(Step::put(&entry, entry.clone()))
+                Ok(Transition::put(&entry, entry.clone()))
             }
-            EntryState::Active if entry.attempt == attempt => Ok(Step::nothing(entry.clone())),
+            EntryState::Active if entry.attempt == attempt => Ok(Transition::nothing(entry.clone())),
             _ => Err(moved(entry, "active")),
         }
     }
@@ -289,16 +293,16 @@ impl LedgerState {
         answered: Option<Timestamp>,
         errors: Vec<String>,
         now: Timestamp,
-    ) -> Result<Step<Entry>, Illegal> {
+    ) -> Result<Transition<Entry>, TransitionError> {
         let entry = self.expect(id, "failed")?;
         match &entry.state {
             EntryState::Intent { .. } | EntryState::Active if entry.attempt == attempt => {
                 let mut left = entry.clone();
                 left.leave_calls_behind(answered);
                 let entry = left.turned(EntryState::Failed { errors }, now);
-                Ok(Step::put(&entry, entry.clone()))
+                Ok(Transition::put(&entry, entry.clone()))
             }
-            EntryState::Failed { .. } if entry.attempt == attempt => Ok(Step::nothing(entry.clone())),
+            EntryState::Failed { .. } if entry.attempt == attempt => Ok(Transition::nothing(entry.clone())),
             _ => Err(moved(entry, "failed")),
         }
     }
@@ -314,17 +318,17 @@ impl LedgerState {
         &self,
         id: &PartitionId,
         fence: Timestamp,
-        refused: Refused,
+        refused: ControllerRejection,
         now: Timestamp,
-    ) -> Result<Step<()>, Illegal> {
+    ) -> Result<Transition<()>, TransitionError> {
         let entry = self.answered_create(id, fence, "waiting")?;
         if let Some(until) = entry.unsettled.filter(|until| *until > now) {
-            return Err(Illegal::Unsettled {
+            return Err(TransitionError::Unsettled {
                 id: id.clone(),
                 until,
             });
         }
-        Ok(Step::put(&entry.requeued(Some(refused), now), ()))
+        Ok(Transition::put(&entry.requeued(Some(refused), now), ()))
     }
 
     /// The controller answered that it never makes such a partition: the entry is dropped; or released, while an earlier
@@ -338,13 +342,13 @@ impl LedgerState {
         id: &PartitionId,
         fence: Timestamp,
         window: CallWindow,
-    ) -> Result<Step<()>, Illegal> {
+    ) -> Result<Transition<()>, TransitionError> {
         let entry = self.answered_create(id, fence, "refused")?;
         if entry.unsettled.is_some_and(|until| until > window.now) {
             let changes = entry.released(Some(fence), window).changes;
-            return Ok(Step { outcome: (), changes });
+            return Ok(Transition { outcome: (), changes });
         }
-        Ok(Step::remove(id, ()))
+        Ok(Transition::remove(id, ()))
     }
 
     /// The controller has something else under the id: the entry is dropped.
@@ -352,9 +356,13 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the intent is no longer the one of the call.
-    pub fn taken_by_other(&self, id: &PartitionId, fence: Timestamp) -> Result<Step<()>, Illegal> {
+    pub fn taken_by_other(
+        &self,
+        id: &PartitionId,
+        fence: Timestamp,
+    ) -> Result<Transition<()>, TransitionError> {
         self.answered_create(id, fence, "refused")?;
-        Ok(Step::remove(id, ()))
+        Ok(Transition::remove(id, ()))
     }
 
     /// The owner gives the partition back, or leaves the line. `attempt` is the newest that the caller knows of, so that
@@ -372,9 +380,9 @@ impl LedgerState {
         attempt: Option<u32>,
         answered: Option<Timestamp>,
         window: CallWindow,
-    ) -> Result<Step<Release>, Illegal> {
+    ) -> Result<Transition<Release>, TransitionError> {
         let Some(entry) = self.get(id) else {
-            return Ok(Step::nothing(Release::Nothing));
+            return Ok(Transition::nothing(Release::Nothing));
         };
         check_owner(entry, owner, entry.instance)?;
         if let (Some(attempt), false) = (attempt, matches!(entry.state, EntryState::Releasing { .. })) {
@@ -388,7 +396,12 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::Moved`] if it is being given back, gone, or in quarantine.
-    pub fn heard(&self, id: &PartitionId, owner: &Owner, holder: &str) -> Result<Step<Entry>, Illegal> {
+    pub fn heard(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        holder: &str,
+    ) -> Result<Transition<Entry>, TransitionError> {
         let recorded = self.expect(id, "kept alive")?;
         check_owner(recorded, owner, recorded.instance)?;
         if matches!(
@@ -411,7 +424,7 @@ impl LedgerState {
         &self,
         id: &PartitionId,
         window: CallWindow,
-    ) -> Result<Step<Release>, Illegal> {
+    ) -> Result<Transition<Release>, TransitionError> {
         let entry = self.expect(id, "released")?;
         match &entry.state {
             EntryState::Quarantined | EntryState::Releasing { .. } => Ok(entry.released(None, window)),
@@ -430,20 +443,20 @@ impl LedgerState {
         id: &PartitionId,
         answered: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Step<()>, Illegal> {
+    ) -> Result<Transition<()>, TransitionError> {
         let Some(entry) = self.get(id) else {
-            return Ok(Step::nothing(()));
+            return Ok(Transition::nothing(()));
         };
         let EntryState::Releasing { fence } = &entry.state else {
             return Err(moved(entry, "gone"));
         };
         let own = (answered != Some(*fence)).then_some(*fence);
         match own.max(entry.unsettled) {
-            Some(until) if now < until => Err(Illegal::Unsettled {
+            Some(until) if now < until => Err(TransitionError::Unsettled {
                 id: id.clone(),
                 until,
             }),
-            _ => Ok(Step::remove(id, ())),
+            _ => Ok(Transition::remove(id, ())),
         }
     }
 
@@ -454,7 +467,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if not.
-    pub fn still(&self, seen: &Entry) -> Result<(), Illegal> {
+    pub fn still(&self, seen: &Entry) -> Result<(), TransitionError> {
         let entry = self.expect(&seen.id, "the same")?;
         if entry.ticket == seen.ticket && entry.controller == seen.controller {
             return Ok(());
@@ -462,8 +475,8 @@ impl LedgerState {
         Err(moved(entry, "the same"))
     }
 
-    pub(crate) fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, Illegal> {
-        self.get(id).ok_or_else(|| Illegal::Moved {
+    pub(crate) fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, TransitionError> {
+        self.get(id).ok_or_else(|| TransitionError::Moved {
             id: id.clone(),
             state: "gone",
             wanted,
@@ -475,7 +488,7 @@ impl LedgerState {
         id: &PartitionId,
         fence: Timestamp,
         wanted: &'static str,
-    ) -> Result<&Entry, Illegal> {
+    ) -> Result<&Entry, TransitionError> {
         let entry = self.expect(id, wanted)?;
         match &entry.state {
             EntryState::Intent { fence: current, .. } if *current == fence => Ok(entry),
@@ -500,7 +513,7 @@ impl Entry {
     }
 
     /// Returns the entry at its place in the queue: nothing of it exists at a controller.
-    pub(crate) fn requeued(&self, refused: Option<Refused>, now: Timestamp) -> Self {
+    pub(crate) fn requeued(&self, refused: Option<ControllerRejection>, now: Timestamp) -> Self {
         let mut entry = self.turned(EntryState::Waiting { refused }, now);
         entry.controller = None;
         entry.aliases.clear();
@@ -518,10 +531,12 @@ impl Entry {
     }
 
     /// What giving this entry back comes to.
-    pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Step<Release> {
+    pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Transition<Release> {
         match &self.state {
-            EntryState::Waiting { .. } => return Step::remove(&self.id, Release::LeftLine),
-            EntryState::Releasing { .. } => return Step::nothing(Release::Drive(Box::new(self.clone()))),
+            EntryState::Waiting { .. } => return Transition::remove(&self.id, Release::LeftLine),
+            EntryState::Releasing { .. } => {
+                return Transition::nothing(Release::Drive(Box::new(self.clone())));
+            }
             EntryState::Intent { .. }
             | EntryState::Active
             | EntryState::Failed { .. }
@@ -536,14 +551,14 @@ impl Entry {
             },
             window.now,
         );
-        Step::put(&entry, Release::Drive(Box::new(entry.clone())))
+        Transition::put(&entry, Release::Drive(Box::new(entry.clone())))
     }
 }
 
-pub(crate) fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Step<T> {
+pub(crate) fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Transition<T> {
     if *recorded == entry {
-        Step::nothing(outcome(entry))
+        Transition::nothing(outcome(entry))
     } else {
-        Step::put(&entry, outcome(entry.clone()))
+        Transition::put(&entry, outcome(entry.clone()))
     }
 }

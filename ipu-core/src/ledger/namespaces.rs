@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::ids::{AllocationId, ControllerName, Namespace};
 use crate::ledger::LedgerState;
 use crate::ledger::entry::{Entry, Request};
-use crate::ledger::illegal::Illegal;
+use crate::ledger::illegal::TransitionError;
 use crate::partition::PartitionSpec;
 
 /// Limits of the namespaces that owners are in.
@@ -44,13 +44,13 @@ impl Default for NamespaceRules {
 
 impl NamespaceRules {
     /// Checks what the owner of `request` may ask for. Values that `recorded` has already are allowed.
-    pub(crate) fn check(&self, request: &Request, recorded: Option<&Entry>) -> Result<(), Illegal> {
+    pub(crate) fn check(&self, request: &Request, recorded: Option<&Entry>) -> Result<(), TransitionError> {
         let namespace = &request.owner.job.namespace;
         let listed = self.max_priorities.get(namespace);
         let highest = listed.copied().unwrap_or(self.max_priority);
         let raised = recorded.is_none_or(|entry| request.priority > entry.priority);
         if raised && request.priority > highest {
-            return Err(Illegal::PriorityTooHigh {
+            return Err(TransitionError::PriorityTooHigh {
                 namespace: namespace.clone(),
                 asked: request.priority,
                 highest,
@@ -61,7 +61,7 @@ impl NamespaceRules {
             && let Some(allowed) = self.accounts.get(account)
             && !allowed.contains(namespace)
         {
-            return Err(Illegal::AccountNotAllowed {
+            return Err(TransitionError::AccountNotAllowed {
                 namespace: namespace.clone(),
                 account: account.clone(),
             });
@@ -77,7 +77,7 @@ impl LedgerState {
         entry: &Entry,
         request: &Request,
         rules: &NamespaceRules,
-    ) -> Result<(), Illegal> {
+    ) -> Result<(), TransitionError> {
         let own = &request.owner.job.namespace;
         let client = || request.client_namespaces.iter().filter(|name| *name != own);
         let (mut of_own, mut of_all) = (Queued::default(), Queued::default());
@@ -115,13 +115,13 @@ impl Queued {
         entry: &Entry,
         rules: &NamespaceRules,
         namespaces: impl FnOnce() -> Vec<Namespace>,
-    ) -> Result<(), Illegal> {
+    ) -> Result<(), TransitionError> {
         let bytes = self.bytes.saturating_add(entry.record_bytes());
         let share = rules.max_queued_bytes.filter(|most| bytes > *most);
         if share.is_none() && self.count < rules.max_queued {
             return Ok(());
         }
-        Err(Illegal::NamespaceQueueFull {
+        Err(TransitionError::NamespaceQueueFull {
             namespaces: namespaces(),
             queued: self.count,
             limit: rules.max_queued,

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use crate::ids::{ControllerName, Namespace, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{Capacity, Service, World};
-use crate::ledger::entry::{Entry, EntryState, Refused};
-use crate::ledger::line::{LineRules, Room};
+use crate::ledger::capacity::{Capacity, ControllersSnapshot, ServiceState};
+use crate::ledger::entry::{ControllerRejection, Entry, EntryState};
+use crate::ledger::line::{FreeCapacity, QueuePolicy};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
@@ -20,7 +20,7 @@ use crate::units::Timestamp;
 pub(crate) const REFUSED: &str = "ControllerRefused";
 
 /// One controller's room during a walk.
-pub(crate) struct Overlay<'a> {
+pub(crate) struct CapacitySnapshot<'a> {
     pub(crate) name: ControllerName,
     /// With the holders and with those of the line who go.
     pub(crate) now: Box<dyn Capacity>,
@@ -41,7 +41,7 @@ pub(crate) struct Overlay<'a> {
 /// The code of the reason that nothing is placed at a controller which no longer lists a partition in use.
 pub(crate) const LOST_PARTITION: &str = "LostPartition";
 
-impl<'a> Overlay<'a> {
+impl<'a> CapacitySnapshot<'a> {
     /// Returns why nothing new is placed here; none if the controller takes new partitions.
     pub(crate) fn closed(&self) -> Option<Reason> {
         let first = self.unplaced.first()?;
@@ -74,7 +74,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
-    pub(crate) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
+    pub(crate) fn refusal_of(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> Option<Reason> {
         let refused = self.refused(entry, rules, now)?;
         Some(Reason::new(
             REFUSED,
@@ -83,7 +83,12 @@ impl<'a> Overlay<'a> {
     }
 
     /// The refusal that stands against `entry` here.
-    fn refused<'e>(&'e self, entry: &'e Entry, rules: &LineRules, now: Timestamp) -> Option<&'e Refused> {
+    fn refused<'e>(
+        &'e self,
+        entry: &'e Entry,
+        rules: &QueuePolicy,
+        now: Timestamp,
+    ) -> Option<&'e ControllerRejection> {
         self.own_refusal(entry, rules, now).or_else(|| {
             let covering = self.refusals.iter().find(|ahead| covers(ahead, entry))?;
             self.own_refusal(covering, rules, now)
@@ -94,9 +99,9 @@ impl<'a> Overlay<'a> {
     pub(crate) fn own_refusal<'e>(
         &self,
         entry: &'e Entry,
-        rules: &LineRules,
+        rules: &QueuePolicy,
         now: Timestamp,
-    ) -> Option<&'e Refused> {
+    ) -> Option<&'e ControllerRejection> {
         match &entry.state {
             EntryState::Waiting {
                 refused: Some(refused),
@@ -111,7 +116,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Has the refusal of `entry`, if it still stands, count for those behind. Returns whether that changes anything.
-    pub(crate) fn add_refusal(&mut self, entry: &'a Entry, rules: &LineRules, now: Timestamp) -> bool {
+    pub(crate) fn add_refusal(&mut self, entry: &'a Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
         let counts = self.own_refusal(entry, rules, now).is_some()
             && !self.refusals.iter().any(|ahead| covers(ahead, entry));
         if counts {
@@ -138,7 +143,7 @@ impl<'a> Overlay<'a> {
 
     /// Returns whether `entry` would fit here after the end of all partitions in the ledger. Foreign and quarantined
     /// partitions may stay for ever. A partition that came after the refusal of `entry` was not its cause.
-    pub(crate) fn can_help(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> bool {
+    pub(crate) fn can_help(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
         self.fits_after(entry, rules, now, |_| true)
     }
 
@@ -147,7 +152,7 @@ impl<'a> Overlay<'a> {
         &self,
         namespace: &Namespace,
         entry: &Entry,
-        rules: &LineRules,
+        rules: &QueuePolicy,
         now: Timestamp,
     ) -> bool {
         self.fits_after(entry, rules, now, |holder| !is_held_by(namespace, holder))
@@ -161,7 +166,7 @@ impl<'a> Overlay<'a> {
     fn fits_after(
         &self,
         entry: &Entry,
-        rules: &LineRules,
+        rules: &QueuePolicy,
         now: Timestamp,
         ends: impl Fn(&Entry) -> bool,
     ) -> bool {
@@ -188,16 +193,16 @@ fn covers(ahead: &Entry, entry: &Entry) -> bool {
 }
 
 /// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
-pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay<'a>> {
+pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &ControllersSnapshot) -> Vec<CapacitySnapshot<'a>> {
     overlays_without(state, world, None)
 }
 
 /// Like [`overlays`], without the entry `except`, which is about to be placed again.
 pub(crate) fn overlays_without<'a>(
     state: &'a LedgerState,
-    world: &World,
+    world: &ControllersSnapshot,
     except: Option<&PartitionId>,
-) -> Vec<Overlay<'a>> {
+) -> Vec<CapacitySnapshot<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
     let holds = |entry: &&Entry| entry.state.holds() && Some(&entry.id) != except;
     for entry in state.entries().filter(holds) {
@@ -207,7 +212,7 @@ pub(crate) fn overlays_without<'a>(
     }
     let mut overlays = Vec::new();
     for view in &world.controllers {
-        let (Ok(listing), Service::Open) = (&view.listing, view.service) else {
+        let (Ok(listing), ServiceState::Open) = (&view.listing, view.service) else {
             continue;
         };
         let mut room = listing.capacity().fork();
@@ -236,8 +241,8 @@ pub(crate) fn overlays_without<'a>(
             }
         }
         // Last, so that holders keep their places.
-        state.take_off_excluded(world, &view.name, &mut *room);
-        overlays.push(Overlay {
+        state.take_off_cordoned(world, &view.name, &mut *room);
+        overlays.push(CapacitySnapshot {
             name: view.name.clone(),
             now: room,
             going: Vec::new(),
@@ -266,7 +271,7 @@ impl LedgerState {
     /// Partitions that their controllers do not list and whose IPUs have been given to another partition, for example
     /// by hand after a controller restarted without its partitions.
     #[must_use]
-    pub fn placement_conflicts(&self, world: &World) -> Vec<PlacementConflict> {
+    pub fn placement_conflicts(&self, world: &ControllersSnapshot) -> Vec<PlacementConflict> {
         let world = &*self.by_controller(world);
         let conflicts = overlays(self, world).into_iter().flat_map(|overlay| {
             let in_use = overlay.conflicts.into_iter();
@@ -284,14 +289,14 @@ impl LedgerState {
 /// What is left at each controller for partitions of `spec`, without regard to the line.
 pub(crate) fn room(
     state: &LedgerState,
-    world: &World,
+    world: &ControllersSnapshot,
     spec: &PartitionSpec,
-) -> Vec<(ControllerName, Result<Room, Reason>)> {
+) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
     let world = &*state.by_controller(world);
     let left = overlays(state, world).into_iter().map(|overlay| {
         let room = match overlay.closed() {
             Some(reason) => Err(reason),
-            None => Ok(Room {
+            None => Ok(FreeCapacity {
                 free: overlay.now.free(),
                 largest_block: overlay.now.largest_block(),
                 fits: overlay.now.fit_count(spec),

@@ -47,11 +47,11 @@ pub type Quotas = BTreeMap<QuotaSubject, Quota>;
 /// What each subject with a quota holds.
 pub(crate) struct QuotaUse<'a> {
     quotas: &'a Quotas,
-    used: BTreeMap<&'a QuotaSubject, Used>,
+    used: BTreeMap<&'a QuotaSubject, QuotaUsage>,
 }
 
 #[derive(Clone, Default)]
-struct Used {
+struct QuotaUsage {
     ipus: u32,
     holders: Vec<PartitionId>,
 }

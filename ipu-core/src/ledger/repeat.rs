@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use crate::ids::PartitionId;
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::World;
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
-use crate::ledger::illegal::{Illegal, moved};
-use crate::ledger::moves::{CallWindow, Step};
+use crate::ledger::illegal::{TransitionError, moved};
+use crate::ledger::moves::{CallWindow, Transition};
 use crate::ledger::overlay::overlays_without;
 use crate::partition::IpuPlace;
 use crate::units::Timestamp;
@@ -37,9 +37,9 @@ impl LedgerState {
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
-        world: &World,
+        world: &ControllersSnapshot,
         window: CallWindow,
-    ) -> Result<Step<RepeatedCreate>, Illegal> {
+    ) -> Result<Transition<RepeatedCreate>, TransitionError> {
         let entry = self.expect(id, "created again")?;
         let EntryState::Intent { fence, .. } = entry.state else {
             return Err(moved(entry, "created again"));
@@ -48,11 +48,11 @@ impl LedgerState {
         let unsettled = own.max(entry.unsettled).filter(|until| *until > window.now);
         let Some(places) = self.room_for_again(entry, world) else {
             return match unsettled {
-                Some(until) => Err(Illegal::Unsettled {
+                Some(until) => Err(TransitionError::Unsettled {
                     id: id.clone(),
                     until,
                 }),
-                None => Ok(Step::put(
+                None => Ok(Transition::put(
                     &entry.requeued(None, window.now),
                     RepeatedCreate::Requeued,
                 )),
@@ -63,12 +63,15 @@ impl LedgerState {
             again.places = places;
             again.placed = PlacedBy::Ledger;
         }
-        Ok(Step::put(&again, RepeatedCreate::Call(Box::new(again.clone()))))
+        Ok(Transition::put(
+            &again,
+            RepeatedCreate::Call(Box::new(again.clone())),
+        ))
     }
 
     /// The IPUs for `entry` at its controller beside all other holders; empty if the controller chooses, none if there
     /// is no room. Recorded IPUs are kept if they are cordoned meanwhile.
-    fn room_for_again(&self, entry: &Entry, world: &World) -> Option<Vec<IpuPlace>> {
+    fn room_for_again(&self, entry: &Entry, world: &ControllersSnapshot) -> Option<Vec<IpuPlace>> {
         let name = entry.controller.as_ref()?;
         let is_placed = !entry.places.is_empty();
         let world = &*self.by_controller(world);

@@ -6,11 +6,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ids::{ClusterId, ExclusionOwner, PartitionId};
+use crate::ids::{ClusterId, CordonOwner, PartitionId};
 use crate::inventory::{Block, Inventory};
 use crate::ledger::capacity::Capacity;
-use crate::ledger::exclusion::ExclusionTarget;
-use crate::ledger::stats::Tally;
+use crate::ledger::cordon::CordonTarget;
+use crate::ledger::stats::IpuCounts;
 use crate::partition::{IpuPlace, PartitionSpec};
 use crate::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
 use crate::reason::Reason;
@@ -19,9 +19,9 @@ use crate::units::IpuCount;
 
 /// An inventory as the ledger uses it. What is placed hypothetically goes by first fit: the lowest free block.
 #[derive(Clone, Debug)]
-pub struct Space(Inventory);
+pub struct InventoryCapacity(Inventory);
 
-impl Space {
+impl InventoryCapacity {
     /// The room of `inventory`.
     #[must_use]
     pub const fn new(inventory: Inventory) -> Self {
@@ -29,7 +29,7 @@ impl Space {
     }
 }
 
-impl Capacity for Space {
+impl Capacity for InventoryCapacity {
     fn fork(&self) -> Box<dyn Capacity> {
         Box::new(self.clone())
     }
@@ -94,17 +94,13 @@ impl Capacity for Space {
             })
             .collect();
         // Every address is one of this topology, so that none is refused.
-        let _ = self.0.exclude(&ExclusionOwner::conflict(), ipus);
+        let _ = self.0.cordon(&CordonOwner::conflict(), ipus);
     }
 
-    fn exclude(
-        &mut self,
-        owner: &ExclusionOwner,
-        what: &ExclusionTarget,
-    ) -> Result<Vec<PartitionId>, Reason> {
+    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
         let unknown = || Reason::new("UnknownIpus", format!("there is no {what}"));
-        let ipus = excluded(self.0.topology(), what).ok_or_else(unknown)?;
-        match self.0.exclude(owner, ipus) {
+        let ipus = cordoned(self.0.topology(), what).ok_or_else(unknown)?;
+        match self.0.cordon(owner, ipus) {
             Ok(holders) => Ok(holders.into_iter().collect()),
             Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
         }
@@ -114,22 +110,22 @@ impl Capacity for Space {
         self.0.topology().clusters().len() > 1
     }
 
-    fn tally(&self) -> Option<Tally> {
-        let (mut unhealthy, mut excluded) = (BTreeSet::new(), BTreeSet::new());
-        for (owner, at) in self.0.exclusions() {
+    fn tally(&self) -> Option<IpuCounts> {
+        let (mut unhealthy, mut cordoned) = (BTreeSet::new(), BTreeSet::new());
+        for (owner, at) in self.0.cordons() {
             if self.0.holder_at(at).is_some() {
                 continue;
             }
-            if *owner == ExclusionOwner::health() {
+            if *owner == CordonOwner::health() {
                 unhealthy.insert(at);
             } else {
-                excluded.insert(at);
+                cordoned.insert(at);
             }
         }
         let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
-        let mut tally = Tally::new(self.0.topology().ipus(), self.0.free());
+        let mut tally = IpuCounts::new(self.0.topology().ipus(), self.0.free());
         tally.unhealthy = count(unhealthy.len());
-        tally.excluded = count(excluded.difference(&unhealthy).count());
+        tally.cordoned = count(cordoned.difference(&unhealthy).count());
         Some(tally)
     }
 
@@ -177,17 +173,17 @@ fn addresses(
     Ok(first)
 }
 
-/// The IPUs of what is to be excluded; none if there is no such thing.
-fn excluded(topology: &Topology, what: &ExclusionTarget) -> Option<Vec<IpuAddress>> {
+/// The IPUs of what is to be cordoned; none if there is no such thing.
+fn cordoned(topology: &Topology, what: &CordonTarget) -> Option<Vec<IpuAddress>> {
     match what {
-        ExclusionTarget::Controller => {
+        CordonTarget::Controller => {
             let machines = topology
                 .agents()
                 .filter_map(|(agent, _)| topology.agent_ipus(agent));
             Some(machines.flatten().collect())
         }
-        ExclusionTarget::Machine(agent) => Some(topology.agent_ipus(agent)?.to_vec()),
-        ExclusionTarget::Ipu(agent, number) => {
+        CordonTarget::Machine(agent) => Some(topology.agent_ipus(agent)?.to_vec()),
+        CordonTarget::Ipu(agent, number) => {
             let ipus = topology.agent_ipus(agent)?;
             Some(Vec::from([*ipus.get(usize::try_from(*number).ok()?)?]))
         }

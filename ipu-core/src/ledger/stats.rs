@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, Namespace};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{Service, World};
+use crate::ledger::capacity::{ControllersSnapshot, ServiceState};
 use crate::ledger::overlay::overlays;
 
-/// The IPUs of one controller by what is to be said of them. What nobody holds is free, unhealthy or excluded.
+/// The IPUs of one controller by what is to be said of them. What nobody holds is free, unhealthy or cordoned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct IpuCounts {
     /// All that there are.
     pub ipus: u32,
     /// Can be placed on.
     pub free: u32,
     /// Held by nobody, and the controller calls them unhealthy.
     pub unhealthy: u32,
-    /// Held by nobody, healthy, and somebody excludes them.
-    pub excluded: u32,
+    /// Held by nobody, healthy, and somebody cordons them.
+    pub cordoned: u32,
 }
 
-impl Tally {
-    /// These many IPUs, of which none is unhealthy or excluded and `free` are free.
+impl IpuCounts {
+    /// These many IPUs, of which none is unhealthy or cordoned and `free` are free.
     #[must_use]
     pub const fn new(ipus: u32, free: u32) -> Self {
         Self {
             ipus,
             free,
             unhealthy: 0,
-            excluded: 0,
+            cordoned: 0,
         }
     }
 }
@@ -54,8 +54,9 @@ pub struct Stats {
     /// What can be placed on now, at all controllers that get new partitions, answer, and tell their hardware: the sum of
     /// the free IPUs that a query tells.
     pub available: u32,
-    /// Free and healthy, but excluded, or of a controller that is being drained.
-    pub excluded: u32,
+    /// Free and healthy, but cordoned, or of a controller that is being drained.
+    #[serde(rename = "excluded")]
+    pub cordoned: u32,
     /// Held at controllers by partitions that the ledger does not hold.
     pub foreign: u32,
     /// Of those, by partitions of our form: nobody gives them back unless repair adopts or quarantines them.
@@ -73,7 +74,7 @@ impl LedgerState {
     /// The numbers of the whole system. What the ledger holds counts as used from its intent until the controller says
     /// that it is gone, whether the controller shows it or not.
     #[must_use]
-    pub fn stats(&self, world: &World) -> Stats {
+    pub fn stats(&self, world: &ControllersSnapshot) -> Stats {
         let world = &*self.by_controller(world);
         let mut stats = Stats::default();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
@@ -115,10 +116,10 @@ impl LedgerState {
             };
             stats.ipus = stats.ipus.saturating_add(tally.ipus);
             stats.unhealthy = stats.unhealthy.saturating_add(tally.unhealthy);
-            stats.excluded = stats.excluded.saturating_add(tally.excluded);
+            stats.cordoned = stats.cordoned.saturating_add(tally.cordoned);
             let free = match view.service {
-                Service::Open => &mut stats.available,
-                Service::Draining => &mut stats.excluded,
+                ServiceState::Open => &mut stats.available,
+                ServiceState::Draining => &mut stats.cordoned,
             };
             *free = free.saturating_add(tally.free);
         }

@@ -8,7 +8,7 @@ use crate::ledger::entry::Entry;
 use crate::partition::IpuPlace;
 
 /// Everything of an entry that decides whether it fits: entries of one kind fit or fail alike.
-pub(crate) type Kind<'a> = (
+pub(crate) type RequestShape<'a> = (
     u32,
     Option<&'a AllocationId>,
     Option<&'a ControllerName>,
@@ -16,27 +16,27 @@ pub(crate) type Kind<'a> = (
 );
 
 /// Returns the kind of `entry`.
-pub(crate) fn kind_of(entry: &Entry) -> Kind<'_> {
+pub(crate) fn kind_of(entry: &Entry) -> RequestShape<'_> {
     let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
     (entry.size(), allocation, controller, &entry.pin.ipus)
 }
 
 /// The allocation, the controller and the namespace that a contest for IPUs is limited to.
-type Contest<'a> = (
+type ContentionScope<'a> = (
     Option<&'a AllocationId>,
     Option<&'a ControllerName>,
     Option<&'a Namespace>,
 );
 
 /// Returns the contest in which `entry` goes.
-fn contest_of(entry: &Entry) -> Contest<'_> {
+fn contest_of(entry: &Entry) -> ContentionScope<'_> {
     let namespace = entry.owner.as_ref().map(|owner| &owner.job.namespace);
     let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
     (allocation, controller, namespace)
 }
 
 /// Returns whether entries of two contests can want the same IPUs.
-fn compete(one: Contest<'_>, other: Contest<'_>) -> bool {
+fn compete(one: ContentionScope<'_>, other: ContentionScope<'_>) -> bool {
     fn meet<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         one.zip(other).is_none_or(|(one, other)| one == other)
     }
@@ -50,13 +50,13 @@ fn compete(one: Contest<'_>, other: Contest<'_>) -> bool {
 ///
 /// An entry that goes passes all entries that it competes with. Passes are counted per group, so that one costs as much
 /// as there are groups (allocations times controllers), however long the queue is.
-pub(crate) struct Staying<'a> {
+pub(crate) struct BlockedRequests<'a> {
     /// How often later entries may pass one.
     limit: u32,
     entries: Vec<&'a Entry>,
     /// The contest of each of `entries`.
-    contests: Vec<Contest<'a>>,
-    groups: BTreeMap<Contest<'a>, Group>,
+    contests: Vec<ContentionScope<'a>>,
+    groups: BTreeMap<ContentionScope<'a>, Group>,
     /// The first barrier of each group, in the order in which they became one.
     barriers: Vec<usize>,
 }
@@ -70,7 +70,7 @@ struct Group {
     due: BTreeMap<u32, usize>,
 }
 
-impl<'a> Staying<'a> {
+impl<'a> BlockedRequests<'a> {
     pub(crate) const fn new(limit: u32) -> Self {
         Self {
             limit,

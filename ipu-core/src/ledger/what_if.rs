@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::World;
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::overlay::overlays;
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
@@ -16,7 +16,7 @@ use crate::units::IpuCount;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct WhatIf {
+pub struct DryRun {
     /// The size.
     pub size: IpuCount,
     /// The controller that would have room; none if none has.
@@ -29,7 +29,12 @@ impl LedgerState {
     /// Where partitions of `sizes` would go, one after the other and side by side, if those of `ended` were gone. The
     /// waiting line is left aside, and so are quotas: the answer is about room. Controllers are tried in their order.
     #[must_use]
-    pub fn what_if(&self, world: &World, sizes: &[IpuCount], ended: &[PartitionId]) -> Vec<WhatIf> {
+    pub fn what_if(
+        &self,
+        world: &ControllersSnapshot,
+        sizes: &[IpuCount],
+        ended: &[PartitionId],
+    ) -> Vec<DryRun> {
         let world = &*self.by_controller(world);
         let mut overlays = overlays(self, world);
         for overlay in &mut overlays {
@@ -37,7 +42,7 @@ impl LedgerState {
         }
         let mut answers = Vec::new();
         for (number, size) in sizes.iter().enumerate() {
-            let mut answer = WhatIf {
+            let mut answer = DryRun {
                 size: *size,
                 controller: None,
                 why: Vec::new(),

@@ -1,7 +1,7 @@
 //! The policy `first-fit`: the lowest address.
 
 use super::{PlacementPolicy, PlacementRequest};
-use crate::inventory::{Block, View};
+use crate::inventory::{Block, InventoryView};
 
 /// Chooses the free block at the lowest address. Packs from one end, so that what is free stays together at the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ impl PlacementPolicy for FirstFit {
         "first-fit"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         view.first_fit(request.size)
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use crate::ids::{AllocationId, ExclusionOwner};
+use crate::ids::{AllocationId, CordonOwner};
 use crate::inventory::{Block, InventoryError};
 use crate::reason::Reason;
 use crate::units::IpuCount;
@@ -51,19 +51,21 @@ pub enum Impossible {
         /// The largest size that fits now.
         largest_block: u32,
     },
-    /// It would fit now if nothing were excluded.
-    #[error("cannot fit {size} IPUs: {} and {excluded} that would serve are excluded (by {})", free_are(*.free), list(.owners))]
-    Excluded {
+    /// It would fit now if nothing were cordoned.
+    #[error("cannot fit {size} IPUs: {} and {cordoned} that would serve are excluded (by {})", free_are(*.free), list(.owners))]
+    #[serde(rename = "Excluded")]
+    Cordoned {
         /// What was asked for.
         size: IpuCount,
         /// How many IPUs are free.
         free: u32,
         /// The largest size that fits now; 0 if none does.
         largest_block: u32,
-        /// How many IPUs are excluded and not held.
-        excluded: u32,
-        /// Who excludes them.
-        owners: Vec<ExclusionOwner>,
+        /// How many IPUs are cordoned and not held.
+        #[serde(rename = "excluded")]
+        cordoned: u32,
+        /// Who cordons them.
+        owners: Vec<CordonOwner>,
     },
     /// It fits, but the policy does not want it to.
     #[error("cannot fit {size} IPUs: the policy {policy} declines, although {} and the largest free block is {largest_block}", free_are(*.free))]
@@ -104,7 +106,7 @@ pub enum IllegalChoice {
     /// Another size than was asked for.
     #[error("that is {0} IPUs")]
     WrongSize(u32),
-    /// Held, excluded or not there.
+    /// Held, cordoned or not there.
     #[error("{0}")]
     Unavailable(InventoryError),
     /// Not all in one allocation, or not in the one asked for.
@@ -133,13 +135,13 @@ impl From<Impossible> for Reason {
                 free,
                 largest_block,
             } => space(with("Fragmented", size), free, largest_block),
-            Impossible::Excluded {
+            Impossible::Cordoned {
                 size,
                 free,
                 largest_block,
-                excluded,
+                cordoned,
                 ..
-            } => space(with("Excluded", size), free, largest_block).with("excluded", excluded),
+            } => space(with("Excluded", size), free, largest_block).with("excluded", cordoned),
             Impossible::Declined {
                 size,
                 free,
@@ -166,7 +168,7 @@ fn free_are(free: u32) -> String {
     }
 }
 
-fn list(owners: &[ExclusionOwner]) -> String {
-    let names: Vec<&str> = owners.iter().map(ExclusionOwner::as_str).collect();
+fn list(owners: &[CordonOwner]) -> String {
+    let names: Vec<&str> = owners.iter().map(CordonOwner::as_str).collect();
     names.join(", ")
 }

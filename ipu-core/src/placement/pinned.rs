@@ -1,7 +1,7 @@
 //! The policy `pinned`: exactly these IPUs.
 
 use super::{PlacementPolicy, PlacementRequest};
-use crate::inventory::{Block, BlockError, View};
+use crate::inventory::{Block, BlockError, InventoryView};
 use crate::topology::IpuAddress;
 
 /// Chooses exactly the IPUs that someone named. If they are no legal partition, or not free, [`place`](crate::place)
@@ -27,7 +27,7 @@ impl PlacementPolicy for Pinned {
         "pinned"
     }
 
-    fn choose(&self, _: &View<'_>, _: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, _: &InventoryView<'_>, _: &PlacementRequest) -> Option<Block> {
         Some(self.block.clone())
     }
 }

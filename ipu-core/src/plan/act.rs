@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use crate::observation::{PartitionFacts, ProcessPhase};
 use crate::plan::Effect;
-use crate::plan::view::{Instance, Pass, Recorded, Stage};
-use crate::rules::cleanup::{Line, Retention, Role};
-use crate::rules::finalize::{self, Processes, Step};
+use crate::plan::view::{Instance, InstanceStage, Persisted, PlanContext};
+use crate::rules::cleanup::{QueuedPeers, ResourceRole, Retention};
+use crate::rules::finalize::{self, FinalizeStep, Processes};
 use crate::rules::{request, reset, scale, suspend};
 
 /// How soon to look again at a partition on its way: V-IPU sends no events, and takes seconds to make one.
@@ -16,7 +16,7 @@ const POLL_IF_TOLD: Duration = Duration::from_secs(15);
 
 /// What is done with an instance in this pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
+enum InstanceAction {
     /// Nothing: its verdict is to be recorded first.
     Hold,
     /// Everything that it has is given back.
@@ -27,33 +27,35 @@ enum Course {
     Advance,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn act(&mut self) {
         let mut instances = core::mem::take(&mut self.instances);
         let line = self.line(&instances);
         // What goes, goes highest first; what comes, comes lowest first, and after what goes.
         for instance in instances.iter_mut().rev() {
             instance.stage = match self.course(instance) {
-                Course::Hold => Stage::Judged,
-                Course::Remove => self.remove(instance),
-                Course::Tidy => self.tidy(instance, line),
-                Course::Advance => continue,
+                InstanceAction::Hold => InstanceStage::Judged,
+                InstanceAction::Remove => self.remove(instance),
+                InstanceAction::Tidy => self.tidy(instance, line),
+                InstanceAction::Advance => continue,
             };
         }
         // An instance that has ended asks no more, also if the ledger does not know the owner of its partition.
         let has_ended = |instance: &&Instance<'_>| {
-            instance.memory.outcome.is_some() && instance.recorded == Recorded::Before
+            instance.memory.outcome.is_some() && instance.recorded == Persisted::Before
         };
         let requested = instances
             .iter()
             .filter(|instance| !has_ended(instance) && request::is_requested(instance.partition));
         self.requested = requested.map(|_| 1).sum();
         for instance in &mut instances {
-            if self.course(instance) == Course::Advance {
+            if self.course(instance) == InstanceAction::Advance {
                 instance.stage = self.advance(instance);
             }
         }
-        let all_gone = instances.iter().all(|instance| instance.stage == Stage::Gone);
+        let all_gone = instances
+            .iter()
+            .all(|instance| instance.stage == InstanceStage::Gone);
         if self.seen.deleted && all_gone {
             self.effects.push(Effect::Finalize);
         }
@@ -64,7 +66,7 @@ impl<'a> Pass<'a> {
                 Retention::Over => self.expired = all_gone,
             }
         }
-        let undecided = |instance: &Instance<'_>| instance.stage == Stage::Judged;
+        let undecided = |instance: &Instance<'_>| instance.stage == InstanceStage::Judged;
         if instances.iter().any(undecided) {
             self.wake_by(self.seen.now);
         }
@@ -72,58 +74,60 @@ impl<'a> Pass<'a> {
     }
 
     /// Whether an instance that goes on stands in the line.
-    fn line(&self, instances: &[Instance<'a>]) -> Line {
+    fn line(&self, instances: &[Instance<'a>]) -> QueuedPeers {
         let waits = |instance: &Instance<'a>| {
             matches!(instance.partition, PartitionFacts::Waiting { .. })
-                && self.course(instance) == Course::Advance
+                && self.course(instance) == InstanceAction::Advance
         };
         if instances.iter().any(waits) {
-            Line::Waits
+            QueuedPeers::Waits
         } else {
-            Line::Empty
+            QueuedPeers::Empty
         }
     }
 
-    fn course(&self, instance: &Instance<'a>) -> Course {
+    fn course(&self, instance: &Instance<'a>) -> InstanceAction {
         if self.seen.deleted {
-            return Course::Remove;
+            return InstanceAction::Remove;
         }
-        if instance.recorded == Recorded::InThisPass || self.concluded == Recorded::InThisPass {
-            return Course::Hold;
+        if instance.recorded == Persisted::InThisPass || self.concluded == Persisted::InThisPass {
+            return InstanceAction::Hold;
         }
         match (self.wanted(instance), self.suspension(), instance.memory.outcome) {
-            (scale::Verdict::Remove, _, _)
-            | (_, suspend::Verdict::HoldNothing, _)
-            | (_, suspend::Verdict::Finished, None)
-            | (_, _, Some(crate::Outcome::SessionOver)) => Course::Remove,
-            (_, suspend::Verdict::Finished, Some(_)) if self.keeps(Role::Partition) => Course::Tidy,
-            (_, suspend::Verdict::Finished, Some(_)) => Course::Remove,
-            (_, suspend::Verdict::GoOn, Some(_)) => Course::Tidy,
-            (_, suspend::Verdict::GoOn, None) => Course::Advance,
+            (scale::ScaleDecision::Remove, _, _)
+            | (_, suspend::SuspendDecision::HoldNothing, _)
+            | (_, suspend::SuspendDecision::Finished, None)
+            | (_, _, Some(crate::InstanceOutcome::SessionOver)) => InstanceAction::Remove,
+            (_, suspend::SuspendDecision::Finished, Some(_)) if self.keeps(ResourceRole::Partition) => {
+                InstanceAction::Tidy
+            }
+            (_, suspend::SuspendDecision::Finished, Some(_)) => InstanceAction::Remove,
+            (_, suspend::SuspendDecision::GoOn, Some(_)) => InstanceAction::Tidy,
+            (_, suspend::SuspendDecision::GoOn, None) => InstanceAction::Advance,
         }
     }
 
     /// Takes the next step towards an instance that runs.
-    fn advance(&mut self, instance: &Instance<'a>) -> Stage {
+    fn advance(&mut self, instance: &Instance<'a>) -> InstanceStage {
         let pause = instance.memory.retry_at.filter(|retry| *retry > self.seen.now);
         if let Some(retry) = pause {
             self.wake_by(retry);
         }
         if self.stop_orphans(instance) == Processes::Alive {
-            return Stage::Stopping;
+            return InstanceStage::Stopping;
         }
         if pause.is_some() && instance.memory.given_back > 0 {
             return self.pause_without_partition(instance);
         }
         let attempt = instance.memory.attempt;
         match reset::decide(instance.partition, attempt, self.usage(instance)) {
-            reset::Verdict::Use if pause.is_some() => Stage::BackingOff,
-            reset::Verdict::Use => self.start(instance),
-            reset::Verdict::Ask if self.request(instance) == request::Verdict::Wait => {
+            reset::ResetDecision::Use if pause.is_some() => InstanceStage::BackingOff,
+            reset::ResetDecision::Use => self.start(instance),
+            reset::ResetDecision::Ask if self.request(instance) == request::RequestDecision::Wait => {
                 self.look_again();
-                Stage::NotRequested
+                InstanceStage::NotRequested
             }
-            reset::Verdict::Ask => {
+            reset::ResetDecision::Ask => {
                 self.effects.push(Effect::EnsurePartition {
                     instance: instance.index,
                     attempt,
@@ -132,7 +136,7 @@ impl<'a> Pass<'a> {
                 });
                 self.await_partition(instance)
             }
-            reset::Verdict::Reset => {
+            reset::ResetDecision::Reset => {
                 self.effects.push(Effect::ResetPartition {
                     instance: instance.index,
                     attempt,
@@ -141,17 +145,17 @@ impl<'a> Pass<'a> {
                 self.await_partition(instance)
             }
             // The last three were judged, and made this pass hold, if the attempt was not closed since.
-            reset::Verdict::Wait
-            | reset::Verdict::GiveBack
-            | reset::Verdict::FailAttempt
-            | reset::Verdict::BeginAnew => self.await_partition(instance),
+            reset::ResetDecision::Wait
+            | reset::ResetDecision::GiveBack
+            | reset::ResetDecision::FailAttempt
+            | reset::ResetDecision::BeginAnew => self.await_partition(instance),
         }
     }
 
     /// Whether an instance may ask for its partition; one that was not requested before counts from now on.
-    fn request(&mut self, instance: &Instance<'a>) -> request::Verdict {
+    fn request(&mut self, instance: &Instance<'a>) -> request::RequestDecision {
         let verdict = request::decide(instance.partition, self.requested, self.job.max_requested());
-        if verdict == request::Verdict::Request && *instance.partition == PartitionFacts::Absent {
+        if verdict == request::RequestDecision::Request && *instance.partition == PartitionFacts::Absent {
             self.requested = self.requested.saturating_add(1);
         }
         verdict
@@ -163,30 +167,30 @@ impl<'a> Pass<'a> {
         self.wake_by(self.seen.now.plus(poll));
     }
 
-    fn await_partition(&mut self, instance: &Instance<'a>) -> Stage {
+    fn await_partition(&mut self, instance: &Instance<'a>) -> InstanceStage {
         self.look_again();
         match instance.partition {
-            PartitionFacts::Waiting { reason, .. } => Stage::InLine(reason.clone()),
+            PartitionFacts::Waiting { reason, .. } => InstanceStage::InLine(reason.clone()),
             PartitionFacts::Absent
             | PartitionFacts::Pending { .. }
             | PartitionFacts::Active { .. }
             | PartitionFacts::Failed { .. }
-            | PartitionFacts::Releasing => Stage::Preparing,
+            | PartitionFacts::Releasing => InstanceStage::Preparing,
         }
     }
 
     /// Nothing could run on the partition: others may have it until the pause is over.
-    fn pause_without_partition(&mut self, instance: &Instance<'a>) -> Stage {
+    fn pause_without_partition(&mut self, instance: &Instance<'a>) -> InstanceStage {
         match finalize::decide(instance.processes_left(), instance.partition) {
-            Step::Release => self.release(instance),
-            Step::AwaitRelease => self.look_again(),
-            Step::AwaitProcesses | Step::Gone => {}
+            FinalizeStep::Release => self.release(instance),
+            FinalizeStep::AwaitRelease => self.look_again(),
+            FinalizeStep::AwaitProcesses | FinalizeStep::Gone => {}
         }
-        Stage::GivenBack
+        InstanceStage::GivenBack
     }
 
     /// Starts what is missing on a partition that is ready.
-    fn start(&mut self, instance: &Instance<'a>) -> Stage {
+    fn start(&mut self, instance: &Instance<'a>) -> InstanceStage {
         let partition = self.job.partition_id(instance.index);
         let attempt = instance.memory.attempt;
         let all = self.job.workers_per_instance();
@@ -204,9 +208,9 @@ impl<'a> Pass<'a> {
         let ready = self.ready_workers(instance);
         if !self.has_launcher() {
             return if instance.memory.running_since.is_some() && self.all_there(instance) {
-                Stage::Running
+                InstanceStage::Running
             } else {
-                Stage::Starting(ready)
+                InstanceStage::Starting(ready)
             };
         }
         let launcher = self
@@ -215,10 +219,10 @@ impl<'a> Pass<'a> {
             .map(|launcher| &launcher.phase);
         match launcher {
             Some(ProcessPhase::Running { .. } | ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => {
-                Stage::Running
+                InstanceStage::Running
             }
-            Some(ProcessPhase::Starting { .. } | ProcessPhase::Stopping) => Stage::Launching,
-            None if ready < all => Stage::Starting(ready),
+            Some(ProcessPhase::Starting { .. } | ProcessPhase::Stopping) => InstanceStage::Launching,
+            None if ready < all => InstanceStage::Starting(ready),
             None => {
                 if instance.launchers.is_empty() && instance.memory.launched.is_none() {
                     self.effects.push(Effect::StartLauncher {
@@ -227,7 +231,7 @@ impl<'a> Pass<'a> {
                         partition,
                     });
                 }
-                Stage::Launching
+                InstanceStage::Launching
             }
         }
     }

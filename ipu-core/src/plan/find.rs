@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::exit::Exit;
-use crate::job::Shape;
+use crate::job::JobKind;
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::view::{Instance, Pass};
-use crate::plan::{Culprit, FirstFailure};
+use crate::plan::view::{Instance, PlanContext};
+use crate::plan::{FailedComponent, FirstFailure};
 use crate::reason::Reason;
 use crate::rules::first_failure::Candidate;
 use crate::rules::{first_failure, interactive, reset, start_deadline};
@@ -31,14 +31,14 @@ pub(super) enum Finding {
     Anew(Reason),
 }
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn find(&self, instance: &Instance<'a>) -> Finding {
         let usage = self.usage(instance);
         if let Some(finding) = self.find_end(instance) {
             return finding;
         }
         let mut look_again = None;
-        if let Shape::Interactive { ttl } = self.job.shape() {
+        if let JobKind::Interactive { ttl } = self.job.shape() {
             match interactive::decide(*ttl, instance.memory.launched, self.seen.now) {
                 interactive::Session::Over => return Finding::SessionOver,
                 interactive::Session::Open(end) => look_again = Some(end),
@@ -46,28 +46,32 @@ impl<'a> Pass<'a> {
             }
         }
         match reset::decide(instance.partition, instance.memory.attempt, usage) {
-            reset::Verdict::FailAttempt => {
+            reset::ResetDecision::FailAttempt => {
                 return Finding::Failed(partition_failure(instance, self.seen.now));
             }
-            reset::Verdict::GiveBack => {
+            reset::ResetDecision::GiveBack => {
                 return Finding::GiveBack(partition_error(instance));
             }
-            reset::Verdict::BeginAnew => {
+            reset::ResetDecision::BeginAnew => {
                 return Finding::Anew(self.torn(instance));
             }
-            reset::Verdict::Ask | reset::Verdict::Reset | reset::Verdict::Use | reset::Verdict::Wait => {}
+            reset::ResetDecision::Ask
+            | reset::ResetDecision::Reset
+            | reset::ResetDecision::Use
+            | reset::ResetDecision::Wait => {}
         }
         let late = self.latest(instance);
         let since = late.as_ref().map(|late| late.since);
         let verdict = start_deadline::decide(self.job.start_deadline(), since, self.seen.now);
         match (verdict, late) {
-            (start_deadline::Verdict::Missed, Some(late)) => {
+            (start_deadline::StartDeadlineStatus::Missed, Some(late)) => {
                 return Finding::GiveBack(self.unschedulable(instance, &late));
             }
-            (start_deadline::Verdict::Open(end), _) => {
+            (start_deadline::StartDeadlineStatus::Open(end), _) => {
                 look_again = Some(look_again.map_or(end, |at| at.min(end)));
             }
-            (start_deadline::Verdict::Met, _) | (start_deadline::Verdict::Missed, None) => {}
+            (start_deadline::StartDeadlineStatus::Met, _)
+            | (start_deadline::StartDeadlineStatus::Missed, None) => {}
         }
         Finding::GoesOn(look_again)
     }
@@ -81,7 +85,7 @@ impl<'a> Pass<'a> {
             }
             candidates.extend(
                 self.own_launchers(instance)
-                    .filter_map(|launcher| failure_of(Culprit::Launcher, launcher)),
+                    .filter_map(|launcher| failure_of(FailedComponent::Launcher, launcher)),
             );
             // A worker that serves a launcher is not to end at all.
             candidates.extend(
@@ -132,12 +136,12 @@ impl<'a> Pass<'a> {
         let launcher = self.own_launchers(instance).next().is_none();
         workers
             .map(|number| gone(worker(number)))
-            .chain(launcher.then(|| gone(Culprit::Launcher)))
+            .chain(launcher.then(|| gone(FailedComponent::Launcher)))
             .collect()
     }
 
     /// What could have started earliest of what does not run; none if all ran, or if there is nothing to run on.
-    fn latest(&self, instance: &Instance<'a>) -> Option<Late<'a>> {
+    fn latest(&self, instance: &Instance<'a>) -> Option<StartupDelay<'a>> {
         let PartitionFacts::Active { attempt, since, .. } = instance.partition else {
             return None;
         };
@@ -147,14 +151,14 @@ impl<'a> Pass<'a> {
         if let Some(all_ran) = instance.memory.running_since {
             let waits = self.has_launcher() && instance.memory.launched.is_none();
             let launchers = self.own_launchers(instance).map(|launcher| &launcher.phase);
-            return waits.then(|| Late::of(Culprit::Launcher, launchers, all_ran));
+            return waits.then(|| StartupDelay::of(FailedComponent::Launcher, launchers, all_ran));
         }
         let ready = instance.memory.retry_at.map_or(*since, |retry| retry.max(*since));
         (0..self.job.workers_per_instance())
             .filter(|number| !self.is_ready(instance, *number))
             .map(|number| {
                 let own = self.own_workers(instance).filter(|own| own.index == number);
-                Late::of(worker(number), own.map(|own| &own.phase), ready)
+                StartupDelay::of(worker(number), own.map(|own| &own.phase), ready)
             })
             .min_by_key(|late| late.since)
     }
@@ -165,16 +169,16 @@ impl<'a> Pass<'a> {
             "{who} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"
         );
         match who {
-            Culprit::Worker { worker } => Reason::new("WorkerGone", message).with("worker", worker),
-            Culprit::Launcher | Culprit::Partition => Reason::new("LauncherGone", message),
+            FailedComponent::Worker { worker } => Reason::new("WorkerGone", message).with("worker", worker),
+            FailedComponent::Launcher | FailedComponent::Partition => Reason::new("LauncherGone", message),
         }
         .with("instance", index)
     }
 
-    fn unschedulable(&self, instance: &Instance<'a>, late: &Late<'a>) -> Reason {
+    fn unschedulable(&self, instance: &Instance<'a>, late: &StartupDelay<'a>) -> Reason {
         let (index, seconds) = (instance.index, self.job.start_deadline().as_secs());
         let why = late.to_string();
-        if late.who == Culprit::Launcher {
+        if late.who == FailedComponent::Launcher {
             return Reason::new(
                 "LauncherUnschedulable",
                 format!("the launcher of instance {index} did not start within {seconds} s of its workers{why}: its partition is given back"),
@@ -193,15 +197,15 @@ impl<'a> Pass<'a> {
 }
 
 /// Something that does not run and could have.
-struct Late<'a> {
-    who: Culprit,
+struct StartupDelay<'a> {
+    who: FailedComponent,
     since: Timestamp,
     cause: &'a str,
 }
 
-impl<'a> Late<'a> {
+impl<'a> StartupDelay<'a> {
     /// It could have since the last of its processes could, if there are any, but not before it had what it needs.
-    fn of(who: Culprit, processes: impl Iterator<Item = &'a ProcessPhase>, ready: Timestamp) -> Self {
+    fn of(who: FailedComponent, processes: impl Iterator<Item = &'a ProcessPhase>, ready: Timestamp) -> Self {
         let waits = processes.filter_map(|phase| match phase {
             ProcessPhase::Starting { since, cause } => Some((*since, cause.as_str())),
             ProcessPhase::Running { .. }
@@ -219,11 +223,11 @@ impl<'a> Late<'a> {
 }
 
 /// What it waits for, in brackets, if that is known.
-impl fmt::Display for Late<'_> {
+impl fmt::Display for StartupDelay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.who, self.cause) {
             (_, "") => Ok(()),
-            (Culprit::Launcher, cause) => write!(f, " ({cause})"),
+            (FailedComponent::Launcher, cause) => write!(f, " ({cause})"),
             (who, cause) => write!(f, " ({who}: {cause})"),
         }
     }
@@ -241,7 +245,7 @@ fn partition_failure(instance: &Instance<'_>, now: Timestamp) -> FirstFailure {
     };
     FirstFailure {
         instance: instance.index,
-        culprit: Culprit::Partition,
+        culprit: FailedComponent::Partition,
         attempt: instance.memory.attempt,
         exit: None,
         at: now,
@@ -272,12 +276,12 @@ pub(super) fn has_succeeded(process: &ProcessFacts) -> bool {
 }
 
 /// The failure of a process that is to end with code 0.
-fn failure_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
+fn failure_of(culprit: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
     end_of(culprit, process).filter(|end| !end.exit.is_some_and(Exit::is_success))
 }
 
 /// The end of a process, whatever its code.
-fn end_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
+fn end_of(culprit: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
     match &process.phase {
         ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
         ProcessPhase::Exited {
@@ -302,8 +306,8 @@ fn end_of(culprit: Culprit, process: &ProcessFacts) -> Option<Candidate<'_>> {
     }
 }
 
-const fn worker(number: u32) -> Culprit {
-    Culprit::Worker { worker: number }
+const fn worker(number: u32) -> FailedComponent {
+    FailedComponent::Worker { worker: number }
 }
 
 fn describe(candidate: &Candidate<'_>) -> String {

@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 
 use crate::observation::{ProcessFacts, ProcessPhase};
 use crate::plan::find::{Finding, has_succeeded};
-use crate::plan::view::{Instance, Pass, Recorded};
-use crate::plan::{FirstFailure, JobPhase, Outcome};
+use crate::plan::view::{Instance, Persisted, PlanContext};
+use crate::plan::{FirstFailure, InstanceOutcome, JobPhase};
 use crate::reason::Reason;
 use crate::rules::restart::{End, GiveUp};
 use crate::rules::{backoff, deadline, restart, scale, suspend};
 use crate::units::Timestamp;
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn judge(&mut self) {
         if self.status.phase.is_finished() {
             return;
@@ -21,7 +21,7 @@ impl<'a> Pass<'a> {
         let mut instances = core::mem::take(&mut self.instances);
         let mut failures = Vec::new();
         for instance in &mut instances {
-            if self.wanted(instance) == scale::Verdict::Keep && instance.memory.outcome.is_none() {
+            if self.wanted(instance) == scale::ScaleDecision::Keep && instance.memory.outcome.is_none() {
                 self.remember(instance);
                 let finding = self.find(instance);
                 failures.extend(self.pronounce(instance, finding));
@@ -78,7 +78,7 @@ impl<'a> Pass<'a> {
                 return None;
             }
             Finding::SessionOver => {
-                instance.memory.outcome = Some(Outcome::SessionOver);
+                instance.memory.outcome = Some(InstanceOutcome::SessionOver);
                 self.because(
                     Reason::new(
                         "SessionOver",
@@ -109,11 +109,11 @@ impl<'a> Pass<'a> {
                     .filter(|exit| !exit.is_success())
                     .map(crate::Exit::code);
                 self.after(instance, End::Failure(code), &failure.to_string());
-                instance.recorded = Recorded::InThisPass;
+                instance.recorded = Persisted::InThisPass;
                 return Some(failure);
             }
         }
-        instance.recorded = Recorded::InThisPass;
+        instance.recorded = Persisted::InThisPass;
         None
     }
 
@@ -123,28 +123,28 @@ impl<'a> Pass<'a> {
         let index = instance.index;
         let about = |code, message: String| Reason::new(code, message).with("instance", index);
         let reason = match restart::decide(self.job.restart(), end, used) {
-            restart::Verdict::Done => {
-                instance.memory.outcome = Some(Outcome::Succeeded);
+            restart::RestartDecision::Done => {
+                instance.memory.outcome = Some(InstanceOutcome::Succeeded);
                 about("InstanceDone", format!("instance {index} {how}"))
             }
-            restart::Verdict::RestartAfterSuccess => {
+            restart::RestartDecision::RestartAfterSuccess => {
                 self.restart(instance, 0);
                 about(
                     "RestartAfterSuccess",
                     format!("instance {index} {how}; it starts again"),
                 )
             }
-            restart::Verdict::RestartAfterFailure => {
+            restart::RestartDecision::RestartAfterFailure => {
                 self.status.restarts_after_failure = used.saturating_add(1);
                 self.restart(instance, used);
                 about("RestartAfterFailure", format!("{how}; it starts again"))
             }
-            restart::Verdict::GiveUp(why) => {
+            restart::RestartDecision::GiveUp(why) => {
                 let code = match end {
                     End::Failure(Some(code)) => code,
-                    End::Failure(None) | End::Success => Outcome::LOST,
+                    End::Failure(None) | End::Success => InstanceOutcome::LOST,
                 };
-                instance.memory.outcome = Some(Outcome::Failed(code));
+                instance.memory.outcome = Some(InstanceOutcome::Failed(code));
                 let reason = match why {
                     GiveUp::Policy => about("NeverRestarted", format!("{how}; it is never restarted")),
                     GiveUp::Permanent => about("PermanentFailure", format!("{how}, which is not retryable")),
@@ -168,47 +168,47 @@ impl<'a> Pass<'a> {
 
     /// Closes the attempts of instances that suspension or scaling takes away.
     fn close_what_is_to_go(&mut self) {
-        let suspended = self.suspension() == suspend::Verdict::HoldNothing;
+        let suspended = self.suspension() == suspend::SuspendDecision::HoldNothing;
         if suspended {
             self.status.started = None;
         }
         let wanted = self.job.instances();
         for instance in &mut self.instances {
-            let surplus = scale::decide(instance.index, wanted) == scale::Verdict::Remove;
+            let surplus = scale::decide(instance.index, wanted) == scale::ScaleDecision::Remove;
             let paused = suspended && instance.memory.outcome.is_none();
             if !surplus && !paused {
                 continue;
             }
             if instance.holds_attempt() {
                 instance.memory.close_attempt();
-                instance.recorded = Recorded::InThisPass;
+                instance.recorded = Persisted::InThisPass;
             }
             instance.memory.retry_at = None;
             instance.memory.forget_given_back();
         }
     }
 
-    pub(super) const fn suspension(&self) -> suspend::Verdict {
+    pub(super) const fn suspension(&self) -> suspend::SuspendDecision {
         let wish = if self.job.suspend() {
-            suspend::Wish::Suspend
+            suspend::RunIntent::Suspend
         } else {
-            suspend::Wish::Run
+            suspend::RunIntent::Run
         };
         suspend::decide(wish, self.status.phase)
     }
 
     fn enforce_deadline(&mut self) {
         match deadline::decide(self.job.max_runtime(), self.status.started, self.seen.now) {
-            deadline::Verdict::Unlimited => {}
-            deadline::Verdict::Until(end) => self.wake_by(end),
-            deadline::Verdict::Exceeded => {
+            deadline::DeadlineStatus::Unlimited => {}
+            deadline::DeadlineStatus::Until(end) => self.wake_by(end),
+            deadline::DeadlineStatus::Exceeded => {
                 let wanted = self.job.instances();
                 let mut ended = 0_u32;
                 for instance in &mut self.instances {
-                    let belongs = scale::decide(instance.index, wanted) == scale::Verdict::Keep;
+                    let belongs = scale::decide(instance.index, wanted) == scale::ScaleDecision::Keep;
                     if belongs && instance.memory.outcome.is_none() {
-                        instance.memory.outcome = Some(Outcome::Failed(deadline::EXIT_CODE));
-                        instance.recorded = Recorded::InThisPass;
+                        instance.memory.outcome = Some(InstanceOutcome::Failed(deadline::EXIT_CODE));
+                        instance.recorded = Persisted::InThisPass;
                         ended += 1;
                     }
                 }
@@ -229,18 +229,18 @@ impl<'a> Pass<'a> {
         let wanted = self
             .instances
             .iter()
-            .filter(|instance| self.wanted(instance) == scale::Verdict::Keep);
-        let outcomes: Option<Vec<Outcome>> = wanted.map(|instance| instance.memory.outcome).collect();
+            .filter(|instance| self.wanted(instance) == scale::ScaleDecision::Keep);
+        let outcomes: Option<Vec<InstanceOutcome>> = wanted.map(|instance| instance.memory.outcome).collect();
         let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) else {
             return;
         };
         let failed = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Failed(code) => Some(*code),
-            Outcome::Succeeded | Outcome::SessionOver => None,
+            InstanceOutcome::Failed(code) => Some(*code),
+            InstanceOutcome::Succeeded | InstanceOutcome::SessionOver => None,
         });
         let status = &mut self.status;
         status.finished = Some(self.seen.now);
-        self.concluded = Recorded::InThisPass;
+        self.concluded = Persisted::InThisPass;
         if let Some(code) = failed {
             status.phase = JobPhase::Failed;
             status.exit_code.get_or_insert(code);

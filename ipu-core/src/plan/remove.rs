@@ -4,26 +4,26 @@ use core::time::Duration;
 
 use crate::observation::{ProcessFacts, ProcessPhase};
 use crate::plan::Effect;
-use crate::plan::view::{Instance, Pass, Stage};
-use crate::rules::cleanup::{self, Line, Retention, Role};
-use crate::rules::finalize::{self, Processes, Step};
+use crate::plan::view::{Instance, InstanceStage, PlanContext};
+use crate::rules::cleanup::{self, QueuedPeers, ResourceRole, Retention};
+use crate::rules::finalize::{self, FinalizeStep, Processes};
 use crate::rules::orphan;
 
 /// How soon to look again after the records of ended processes were forgotten, which nothing announces.
 const SOON: Duration = Duration::from_millis(100);
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn retention(&self) -> Retention {
         cleanup::retention(self.job.ttl_after_finished(), self.status.finished, self.seen.now)
     }
 
-    pub(super) fn keeps(&self, role: Role) -> bool {
+    pub(super) fn keeps(&self, role: ResourceRole) -> bool {
         let policy = self.job.clean_pod_policy();
-        cleanup::decide(policy, role, self.status.phase, self.retention()) == cleanup::Verdict::Keep
+        cleanup::decide(policy, role, self.status.phase, self.retention()) == cleanup::CleanupDecision::Keep
     }
 
     /// Gives back everything that an instance has: processes first, then the partition.
-    pub(super) fn remove(&mut self, instance: &Instance<'a>) -> Stage {
+    pub(super) fn remove(&mut self, instance: &Instance<'a>) -> InstanceStage {
         for launcher in &instance.launchers {
             self.stop_launcher(instance, launcher);
         }
@@ -31,42 +31,42 @@ impl<'a> Pass<'a> {
             self.stop_worker(instance, worker);
         }
         match finalize::decide(instance.processes_left(), instance.partition) {
-            Step::AwaitProcesses => Stage::Stopping,
-            Step::Release => {
+            FinalizeStep::AwaitProcesses => InstanceStage::Stopping,
+            FinalizeStep::Release => {
                 self.release(instance);
-                Stage::Releasing
+                InstanceStage::Releasing
             }
-            Step::AwaitRelease => {
+            FinalizeStep::AwaitRelease => {
                 self.look_again();
-                Stage::Releasing
+                InstanceStage::Releasing
             }
-            Step::Gone => Stage::Gone,
+            FinalizeStep::Gone => InstanceStage::Gone,
         }
     }
 
     /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it; if its
     /// partition goes, because others of the job stand in the `line`, everything that is alive.
-    pub(super) fn tidy(&mut self, instance: &Instance<'a>, line: Line) -> Stage {
-        let goes = cleanup::of_ended(instance.partition, line) == cleanup::Verdict::Remove;
-        let yields = |process: &ProcessFacts| line == Line::Waits && process.phase.is_alive();
-        let launchers_stay = self.keeps(Role::Launcher);
+    pub(super) fn tidy(&mut self, instance: &Instance<'a>, line: QueuedPeers) -> InstanceStage {
+        let goes = cleanup::of_ended(instance.partition, line) == cleanup::CleanupDecision::Remove;
+        let yields = |process: &ProcessFacts| line == QueuedPeers::Waits && process.phase.is_alive();
+        let launchers_stay = self.keeps(ResourceRole::Launcher);
         for launcher in &instance.launchers {
-            let orphan = self.judge_launcher(instance, launcher) == orphan::Verdict::Stop;
+            let orphan = self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Stop;
             if !launchers_stay || orphan || yields(launcher) {
                 self.stop_launcher(instance, launcher);
             }
         }
-        let workers_stay = self.keeps(Role::Worker);
+        let workers_stay = self.keeps(ResourceRole::Worker);
         for worker in instance.workers.iter().rev() {
-            let orphan = self.judge_worker(instance, worker) == orphan::Verdict::Stop;
+            let orphan = self.judge_worker(instance, worker) == orphan::OrphanDecision::Stop;
             if !workers_stay || orphan || yields(worker) {
                 self.stop_worker(instance, worker);
             }
         }
-        if goes && finalize::decide(instance.processes_left(), instance.partition) == Step::Release {
+        if goes && finalize::decide(instance.processes_left(), instance.partition) == FinalizeStep::Release {
             self.release(instance);
         }
-        Stage::Ended
+        InstanceStage::Ended
     }
 
     /// Stops what does not belong to the attempt; says what is left of it.
@@ -80,13 +80,13 @@ impl<'a> Pass<'a> {
             }
         };
         for launcher in &instance.launchers {
-            if self.judge_launcher(instance, launcher) == orphan::Verdict::Stop {
+            if self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Stop {
                 note(launcher);
                 self.stop_launcher(instance, launcher);
             }
         }
         for worker in instance.workers.iter().rev() {
-            if self.judge_worker(instance, worker) == orphan::Verdict::Stop {
+            if self.judge_worker(instance, worker) == orphan::OrphanDecision::Stop {
                 note(worker);
                 self.stop_worker(instance, worker);
             }

@@ -98,7 +98,7 @@ pub struct InstanceStatus {
     pub retry_at: Option<Timestamp>,
     /// How the last attempt ended, once there will be no other.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<InstanceOutcome>,
     /// Since when all workers of this attempt were seen to run; none until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Timestamp>,
@@ -156,7 +156,7 @@ impl InstanceStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum InstanceOutcome {
     /// Every process that does the job's work ended with code 0.
     Succeeded,
     /// An interactive session's time was over: it ended well, and holds nothing any more.
@@ -166,7 +166,7 @@ pub enum Outcome {
     Failed(u8),
 }
 
-impl Outcome {
+impl InstanceOutcome {
     /// The exit code that stands for a process without one, and for a partition in error: what Kubernetes reports for
     /// a container that vanished.
     pub const LOST: u8 = 137;
@@ -180,7 +180,7 @@ pub struct FirstFailure {
     pub instance: u32,
     /// What of the instance.
     #[serde(flatten)]
-    pub culprit: Culprit,
+    pub culprit: FailedComponent,
     /// Of which attempt.
     pub attempt: u32,
     /// How it ended; none if it was lost without an exit code, and for a partition.
@@ -199,7 +199,7 @@ pub struct FirstFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "culprit")]
 #[non_exhaustive]
-pub enum Culprit {
+pub enum FailedComponent {
     /// Its partition.
     Partition,
     /// One of its workers.
@@ -211,7 +211,7 @@ pub enum Culprit {
     Launcher,
 }
 
-impl fmt::Display for Culprit {
+impl fmt::Display for FailedComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Partition => f.write_str("partition"),

@@ -5,8 +5,8 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use crate::observation::PartitionFacts;
-use crate::plan::view::{Instance, Pass, Stage};
-use crate::plan::{JobPhase, Outcome, Plan};
+use crate::plan::view::{Instance, InstanceStage, PlanContext};
+use crate::plan::{InstanceOutcome, JobPhase, Plan};
 use crate::reason::Reason;
 use crate::rules::{scale, suspend};
 
@@ -26,7 +26,7 @@ const NOT_REQUESTED: &str = "NotRequested";
 /// The most reasons of a plan: what concerns more instances than that is said by number.
 const MOST_REASONS: usize = 32;
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn tell(mut self) -> Plan {
         let instances = core::mem::take(&mut self.instances);
         self.status.phase = self.phase(&instances);
@@ -41,7 +41,9 @@ impl<'a> Pass<'a> {
         }
         self.status.instances = instances
             .iter()
-            .filter(|instance| self.wanted(instance) == scale::Verdict::Keep || instance.stage != Stage::Gone)
+            .filter(|instance| {
+                self.wanted(instance) == scale::ScaleDecision::Keep || instance.stage != InstanceStage::Gone
+            })
             .map(|instance| instance.memory.clone())
             .collect();
         Plan {
@@ -54,7 +56,7 @@ impl<'a> Pass<'a> {
     }
 
     fn is_new_conclusion(&self) -> bool {
-        self.concluded == super::view::Recorded::InThisPass
+        self.concluded == super::view::Persisted::InThisPass
     }
 
     fn count(&self, instances: &[Instance<'a>], counts: impl Fn(&Self, &Instance<'a>) -> bool) -> u32 {
@@ -67,35 +69,37 @@ impl<'a> Pass<'a> {
             return JobPhase::Terminating;
         }
         match self.suspension() {
-            suspend::Verdict::Finished => return self.status.phase,
-            suspend::Verdict::HoldNothing => return JobPhase::Suspended,
-            suspend::Verdict::GoOn => {}
+            suspend::SuspendDecision::Finished => return self.status.phase,
+            suspend::SuspendDecision::HoldNothing => return JobPhase::Suspended,
+            suspend::SuspendDecision::GoOn => {}
         }
         let mut phase = JobPhase::Running;
-        let serves = instances.iter().any(|instance| instance.stage == Stage::Running);
+        let serves = instances
+            .iter()
+            .any(|instance| instance.stage == InstanceStage::Running);
         for instance in instances {
-            if self.wanted(instance) == scale::Verdict::Remove {
+            if self.wanted(instance) == scale::ScaleDecision::Remove {
                 continue;
             }
             let between_attempts = instance.memory.retry_at.is_some() && instance.memory.given_back == 0;
             match instance.stage {
-                Stage::Running | Stage::Ended | Stage::Gone => {}
+                InstanceStage::Running | InstanceStage::Ended | InstanceStage::Gone => {}
                 // An instance that has ended while others run on: the job still runs.
-                Stage::Judged if instance.memory.outcome.is_some() => {}
-                Stage::Stopping | Stage::Releasing if instance.memory.outcome.is_some() => {}
+                InstanceStage::Judged if instance.memory.outcome.is_some() => {}
+                InstanceStage::Stopping | InstanceStage::Releasing if instance.memory.outcome.is_some() => {}
                 _ if between_attempts => return JobPhase::Restarting,
                 // A job that is scaled runs once the workers are there, before they do (seed 000 §6.7).
-                Stage::Starting(_) if serves && !self.has_launcher() && self.all_there(instance) => {}
-                Stage::Judged
-                | Stage::Stopping
-                | Stage::Releasing
-                | Stage::BackingOff
-                | Stage::GivenBack
-                | Stage::InLine(_)
-                | Stage::NotRequested
-                | Stage::Preparing
-                | Stage::Starting(_)
-                | Stage::Launching => phase = JobPhase::Pending,
+                InstanceStage::Starting(_) if serves && !self.has_launcher() && self.all_there(instance) => {}
+                InstanceStage::Judged
+                | InstanceStage::Stopping
+                | InstanceStage::Releasing
+                | InstanceStage::BackingOff
+                | InstanceStage::GivenBack
+                | InstanceStage::InLine(_)
+                | InstanceStage::NotRequested
+                | InstanceStage::Preparing
+                | InstanceStage::Starting(_)
+                | InstanceStage::Launching => phase = JobPhase::Pending,
             }
         }
         phase
@@ -104,7 +108,7 @@ impl<'a> Pass<'a> {
     fn is_current(&self, instance: &Instance<'a>) -> bool {
         let active = matches!(instance.partition, PartitionFacts::Active { attempt, .. } if *attempt == instance.memory.attempt);
         active
-            && self.wanted(instance) == scale::Verdict::Keep
+            && self.wanted(instance) == scale::ScaleDecision::Keep
             && instance.memory.outcome.is_none()
             && self.all_there(instance)
     }
@@ -157,7 +161,9 @@ impl<'a> Pass<'a> {
 
     /// Says once how many instances do not ask for their partition yet, and why.
     fn explain_requests(&mut self, instances: &[Instance<'a>]) {
-        let not_yet = self.count(instances, |_, instance| instance.stage == Stage::NotRequested);
+        let not_yet = self.count(instances, |_, instance| {
+            instance.stage == InstanceStage::NotRequested
+        });
         if not_yet == 0 {
             return;
         }
@@ -177,7 +183,7 @@ impl<'a> Pass<'a> {
 
     fn explain_running(&mut self, instances: &[Instance<'a>]) {
         let wanted = self.job.instances();
-        let running = self.count(instances, |_, instance| instance.stage == Stage::Running);
+        let running = self.count(instances, |_, instance| instance.stage == InstanceStage::Running);
         let reason = if wanted == 0 {
             Reason::new("ScaledToZero", "the job is scaled to 0 instances")
         } else {
@@ -190,8 +196,9 @@ impl<'a> Pass<'a> {
 
     /// A finished job that holds IPUs says so: nobody else would.
     fn explain_what_is_kept(&mut self, instances: &[Instance<'a>]) {
-        let keeps =
-            |_: &Self, instance: &Instance<'a>| instance.stage == Stage::Ended && instance.holds_ipus();
+        let keeps = |_: &Self, instance: &Instance<'a>| {
+            instance.stage == InstanceStage::Ended && instance.holds_ipus()
+        };
         let kept = self
             .count(instances, keeps)
             .saturating_mul(self.job.ipus_per_instance().get());
@@ -218,34 +225,37 @@ impl<'a> Pass<'a> {
         let attempt = instance.memory.attempt;
         let reason = match &instance.stage {
             // One reason tells of all that are not requested.
-            Stage::Judged | Stage::Gone | Stage::Running | Stage::NotRequested => return None,
+            InstanceStage::Judged
+            | InstanceStage::Gone
+            | InstanceStage::Running
+            | InstanceStage::NotRequested => return None,
             // Of a finished job, the conclusion says it.
-            Stage::Ended if self.status.phase.is_finished() => return None,
-            Stage::Ended => match instance.memory.outcome? {
-                Outcome::Failed(code) => Reason::new(
+            InstanceStage::Ended if self.status.phase.is_finished() => return None,
+            InstanceStage::Ended => match instance.memory.outcome? {
+                InstanceOutcome::Failed(code) => Reason::new(
                     FAILED_FOR_GOOD,
                     format!("instance {index} has failed for good with code {code}; the others go on"),
                 )
                 .with("code", code),
-                Outcome::Succeeded | Outcome::SessionOver => Reason::new(
+                InstanceOutcome::Succeeded | InstanceOutcome::SessionOver => Reason::new(
                     "InstanceDone",
                     format!("instance {index} has ended well; the others go on"),
                 ),
             },
-            Stage::InLine(reason) => return Some(reason.clone().with("instance", index)),
-            Stage::Stopping => Reason::new(
+            InstanceStage::InLine(reason) => return Some(reason.clone().with("instance", index)),
+            InstanceStage::Stopping => Reason::new(
                 "StoppingProcesses",
                 format!("processes of instance {index} are ending"),
             ),
-            Stage::Releasing => Reason::new(
+            InstanceStage::Releasing => Reason::new(
                 "ReleasingPartition",
                 format!("the partition of instance {index} is given back"),
             ),
-            Stage::BackingOff => Reason::new(
+            InstanceStage::BackingOff => Reason::new(
                 "BackingOff",
                 format!("attempt {attempt} of instance {index} waits for its back-off"),
             ),
-            Stage::GivenBack => {
+            InstanceStage::GivenBack => {
                 let unknown = || {
                     Reason::new(
                         "WorkersUnschedulable",
@@ -256,17 +266,17 @@ impl<'a> Pass<'a> {
                 let message = format!("{}; it waits before it asks for another", why.message);
                 Reason { message, ..why }.with("givenBack", instance.memory.given_back)
             }
-            Stage::Preparing => Reason::new(
+            InstanceStage::Preparing => Reason::new(
                 "PreparingPartition",
                 format!("the partition of instance {index} is being made ready for attempt {attempt}"),
             ),
-            Stage::Starting(ready) => Reason::new(
+            InstanceStage::Starting(ready) => Reason::new(
                 "StartingWorkers",
                 format!("{ready} of {all} workers of instance {index} run"),
             )
             .with("ready", *ready)
             .with("workers", all),
-            Stage::Launching => Reason::new(
+            InstanceStage::Launching => Reason::new(
                 "StartingLauncher",
                 format!("the launcher of instance {index} starts"),
             ),
@@ -299,7 +309,10 @@ impl<'a> Pass<'a> {
                 let lacks = |instance: &&Instance<'a>| {
                     matches!(
                         instance.stage,
-                        Stage::InLine(_) | Stage::NotRequested | Stage::Preparing | Stage::GivenBack
+                        InstanceStage::InLine(_)
+                            | InstanceStage::NotRequested
+                            | InstanceStage::Preparing
+                            | InstanceStage::GivenBack
                     )
                 };
                 let lacking = instances.iter().filter(lacks).count();
@@ -310,19 +323,19 @@ impl<'a> Pass<'a> {
                     return format!("{RECONCILED}: {first}");
                 }
                 let why = instances.iter().find_map(|instance| match &instance.stage {
-                    Stage::InLine(reason) => Some(reason.message.clone()),
-                    Stage::GivenBack => self.reason_of(instance).map(|reason| reason.message),
-                    Stage::Judged
-                    | Stage::Stopping
-                    | Stage::Releasing
-                    | Stage::Gone
-                    | Stage::BackingOff
-                    | Stage::NotRequested
-                    | Stage::Preparing
-                    | Stage::Starting(_)
-                    | Stage::Launching
-                    | Stage::Running
-                    | Stage::Ended => None,
+                    InstanceStage::InLine(reason) => Some(reason.message.clone()),
+                    InstanceStage::GivenBack => self.reason_of(instance).map(|reason| reason.message),
+                    InstanceStage::Judged
+                    | InstanceStage::Stopping
+                    | InstanceStage::Releasing
+                    | InstanceStage::Gone
+                    | InstanceStage::BackingOff
+                    | InstanceStage::NotRequested
+                    | InstanceStage::Preparing
+                    | InstanceStage::Starting(_)
+                    | InstanceStage::Launching
+                    | InstanceStage::Running
+                    | InstanceStage::Ended => None,
                 });
                 let repeated = NOT_READY.repeat(lacking.min(MOST_REPEATS));
                 let not_requested = self.reasons.iter().find(|reason| reason.code == NOT_REQUESTED);

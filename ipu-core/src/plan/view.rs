@@ -6,9 +6,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::job::{JobSpec, Shape};
-use crate::observation::{Gone, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{Culprit, Effect, InstanceStatus, JobStatus};
+use crate::job::{JobKind, JobSpec};
+use crate::observation::{MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
+use crate::plan::{Effect, FailedComponent, InstanceStatus, JobStatus};
 use crate::reason::Reason;
 use crate::rules::finalize::Processes;
 use crate::rules::orphan;
@@ -17,7 +17,7 @@ use crate::rules::scale;
 use crate::units::Timestamp;
 
 /// Everything that one pass reads and writes.
-pub(super) struct Pass<'a> {
+pub(super) struct PlanContext<'a> {
     pub(super) job: &'a JobSpec,
     pub(super) seen: &'a Observation,
     /// The status to be recorded.
@@ -30,14 +30,14 @@ pub(super) struct Pass<'a> {
     /// When to look again.
     pub(super) wake_at: Option<Timestamp>,
     /// Whether the job finished in this pass.
-    pub(super) concluded: Recorded,
+    pub(super) concluded: Persisted,
     /// Whether nothing is to be kept of it any more, and nothing is left.
     pub(super) expired: bool,
 }
 
 /// Whether a verdict stood in the record before this pass; only then it is acted upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub(super) enum Persisted {
     Before,
     InThisPass,
 }
@@ -48,18 +48,18 @@ pub(super) struct Instance<'a> {
     pub(super) partition: &'a PartitionFacts,
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
-    gone: Vec<Gone>,
+    gone: Vec<MissingProcess>,
     pub(super) memory: InstanceStatus,
     /// The newest attempt that a partition was made or asked for.
     newest: Option<u32>,
     /// Whether the verdict that `memory` holds stood in the record before.
-    pub(super) recorded: Recorded,
-    pub(super) stage: Stage,
+    pub(super) recorded: Persisted,
+    pub(super) stage: InstanceStage,
 }
 
 /// How far an instance is, for the status and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum InstanceStage {
     /// A verdict was made in this pass.
     Judged,
     /// Processes of an earlier attempt, or of something that is to go, are ending.
@@ -88,7 +88,7 @@ pub(super) enum Stage {
     Ended,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> PlanContext<'a> {
     pub(super) fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
         let mut instances: BTreeMap<u32, Instance<'a>> = BTreeMap::new();
         for index in 0..job.instances() {
@@ -101,8 +101,8 @@ impl<'a> Pass<'a> {
             instance.memory = memory.clone();
             // Only workers without launcher are ever done, and only those that the job has.
             let all = match job.shape() {
-                Shape::Workers => job.workers_per_instance(),
-                Shape::Launcher { .. } | Shape::Interactive { .. } => 0,
+                JobKind::Workers => job.workers_per_instance(),
+                JobKind::Launcher { .. } | JobKind::Interactive { .. } => 0,
             };
             instance.memory.done.retain(|number| *number < all);
         }
@@ -131,7 +131,7 @@ impl<'a> Pass<'a> {
             reasons: Vec::new(),
             requested: 0,
             wake_at: None,
-            concluded: Recorded::Before,
+            concluded: Persisted::Before,
             expired: false,
         }
     }
@@ -144,20 +144,24 @@ impl<'a> Pass<'a> {
         self.reasons.push(reason);
     }
 
-    pub(super) fn wanted(&self, instance: &Instance<'_>) -> scale::Verdict {
+    pub(super) fn wanted(&self, instance: &Instance<'_>) -> scale::ScaleDecision {
         scale::decide(instance.index, self.job.instances())
     }
 
     pub(super) fn has_launcher(&self) -> bool {
         match self.job.shape() {
-            Shape::Workers => false,
-            Shape::Launcher { .. } | Shape::Interactive { .. } => true,
+            JobKind::Workers => false,
+            JobKind::Launcher { .. } | JobKind::Interactive { .. } => true,
         }
     }
 
     /// Whether a worker belongs to the job.
-    pub(super) fn judge_worker(&self, instance: &Instance<'_>, worker: &ProcessFacts) -> orphan::Verdict {
-        orphan::decide(orphan::Facts {
+    pub(super) fn judge_worker(
+        &self,
+        instance: &Instance<'_>,
+        worker: &ProcessFacts,
+    ) -> orphan::OrphanDecision {
+        orphan::decide(orphan::OrphanFacts {
             of_this_attempt: worker.attempt == instance.memory.attempt,
             in_range: worker.index < self.job.workers_per_instance(),
             does_work: !self.has_launcher(),
@@ -167,8 +171,12 @@ impl<'a> Pass<'a> {
     }
 
     /// Whether a launcher belongs to the job.
-    pub(super) fn judge_launcher(&self, instance: &Instance<'_>, launcher: &ProcessFacts) -> orphan::Verdict {
-        orphan::decide(orphan::Facts {
+    pub(super) fn judge_launcher(
+        &self,
+        instance: &Instance<'_>,
+        launcher: &ProcessFacts,
+    ) -> orphan::OrphanDecision {
+        orphan::decide(orphan::OrphanFacts {
             of_this_attempt: launcher.attempt == instance.memory.attempt,
             in_range: self.has_launcher(),
             does_work: true,
@@ -183,7 +191,7 @@ impl<'a> Pass<'a> {
         instance: &'b Instance<'a>,
     ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
         let workers = instance.workers.iter().copied();
-        workers.filter(|worker| self.judge_worker(instance, worker) == orphan::Verdict::Belongs)
+        workers.filter(|worker| self.judge_worker(instance, worker) == orphan::OrphanDecision::Belongs)
     }
 
     /// The launchers of the attempt that runs; more than one only in an odd observation.
@@ -192,7 +200,8 @@ impl<'a> Pass<'a> {
         instance: &'b Instance<'a>,
     ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
         let launchers = instance.launchers.iter().copied();
-        launchers.filter(|launcher| self.judge_launcher(instance, launcher) == orphan::Verdict::Belongs)
+        launchers
+            .filter(|launcher| self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Belongs)
     }
 
     /// How many workers of the attempt run or are done.
@@ -213,16 +222,16 @@ impl<'a> Pass<'a> {
     }
 
     /// The first process of the attempt that is gone, is not done, and ran or may have run.
-    pub(super) fn gone(&self, instance: &Instance<'a>) -> Option<Culprit> {
+    pub(super) fn gone(&self, instance: &Instance<'a>) -> Option<FailedComponent> {
         let all = 0..self.job.workers_per_instance();
         let own = instance
             .gone
             .iter()
             .filter(|gone| gone.attempt == instance.memory.attempt);
         let told = own.filter_map(|gone| match gone.worker {
-            None => self.has_launcher().then_some(Culprit::Launcher),
+            None => self.has_launcher().then_some(FailedComponent::Launcher),
             Some(worker) => (all.contains(&worker) && !instance.memory.done.contains(&worker))
-                .then_some(Culprit::Worker { worker }),
+                .then_some(FailedComponent::Worker { worker }),
         });
         let told = told.min();
         if told.is_some() || instance.memory.running_since.is_none() {
@@ -234,7 +243,7 @@ impl<'a> Pass<'a> {
         };
         all.clone()
             .find(|number| !there(number))
-            .map(|worker| Culprit::Worker { worker })
+            .map(|worker| FailedComponent::Worker { worker })
     }
 
     /// Whether the attempt has begun to use its partition.
@@ -259,8 +268,8 @@ impl<'a> Instance<'a> {
             gone: Vec::new(),
             memory: InstanceStatus::new(index),
             newest: None,
-            recorded: Recorded::Before,
-            stage: Stage::Gone,
+            recorded: Persisted::Before,
+            stage: InstanceStage::Gone,
         }
     }
 

@@ -10,13 +10,13 @@ use core::fmt::Debug;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::cleanup::{Retention, Role};
+use super::cleanup::{ResourceRole, Retention};
 use super::datadriven;
 use super::finalize::Processes;
 use super::first_failure::Candidate;
 use super::reset::Usage;
 use super::restart::End;
-use super::suspend::Wish;
+use super::suspend::RunIntent;
 use super::{
     backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, request, reset, restart, scale,
     start_deadline, suspend,
@@ -25,15 +25,15 @@ use crate::exit::Exit;
 use crate::ids::ControllerName;
 use crate::job::{CleanPodPolicy, RestartPolicy};
 use crate::observation::PartitionFacts;
-use crate::plan::{Culprit, JobPhase};
+use crate::plan::{FailedComponent, JobPhase};
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
 /// Answers a line of facts.
-type Answer = fn(Facts<'_>) -> String;
+type CaseFn = fn(CaseInput<'_>) -> String;
 
 /// Every rule, and what answers its cases.
-const RULES: [(&str, Answer); 13] = [
+const RULES: [(&str, CaseFn); 13] = [
     ("backoff", backoff),
     ("cleanup", cleanup),
     ("deadline", deadline),
@@ -54,7 +54,7 @@ fn every_rule_answers_its_cases() {
     for (rule, answer) in RULES {
         datadriven::run(&format!("rules/{rule}"), |case| {
             assert_eq!(case.command, [rule], "the first line of a case names the rule");
-            let answers = case.input.lines().map(|line| answer(Facts(line)));
+            let answers = case.input.lines().map(|line| answer(CaseInput(line)));
             answers.collect::<Vec<_>>().join("\n")
         });
     }
@@ -62,9 +62,9 @@ fn every_rule_answers_its_cases() {
 
 /// One line of `key=value` words.
 #[derive(Clone, Copy)]
-struct Facts<'a>(&'a str);
+struct CaseInput<'a>(&'a str);
 
-impl<'a> Facts<'a> {
+impl<'a> CaseInput<'a> {
     fn text(self, key: &str) -> Option<&'a str> {
         let mut words = self.0.split_whitespace().filter_map(|word| word.split_once('='));
         words.find_map(|(known, value)| (known == key).then_some(value))
@@ -143,12 +143,12 @@ fn told_time(word: &str, at: Timestamp) -> String {
     format!("{word} {}", at.as_millis() / 1000)
 }
 
-fn backoff(facts: Facts<'_>) -> String {
+fn backoff(facts: CaseInput<'_>) -> String {
     let base = facts.seconds("base").unwrap_or_default();
     told(backoff::decide(base, facts.number("used")))
 }
 
-fn cleanup(facts: Facts<'_>) -> String {
+fn cleanup(facts: CaseInput<'_>) -> String {
     let policy = match facts.text("policy") {
         None | Some("None") => CleanPodPolicy::None,
         Some("Workers") => CleanPodPolicy::Workers,
@@ -164,20 +164,20 @@ fn cleanup(facts: Facts<'_>) -> String {
     };
     format!(
         "workers {}, launcher {}, partition {}; {left}",
-        verdict(Role::Worker),
-        verdict(Role::Launcher),
-        verdict(Role::Partition)
+        verdict(ResourceRole::Worker),
+        verdict(ResourceRole::Launcher),
+        verdict(ResourceRole::Partition)
     )
 }
 
-fn deadline(facts: Facts<'_>) -> String {
+fn deadline(facts: CaseInput<'_>) -> String {
     match deadline::decide(facts.seconds("limit"), facts.at("started"), facts.now()) {
-        deadline::Verdict::Until(end) => told_time("until", end),
-        other @ (deadline::Verdict::Unlimited | deadline::Verdict::Exceeded) => told(other),
+        deadline::DeadlineStatus::Until(end) => told_time("until", end),
+        other @ (deadline::DeadlineStatus::Unlimited | deadline::DeadlineStatus::Exceeded) => told(other),
     }
 }
 
-fn finalize(facts: Facts<'_>) -> String {
+fn finalize(facts: CaseInput<'_>) -> String {
     let processes = match facts.text("processes") {
         None | Some("none") => Processes::None,
         Some("ended") => Processes::Ended,
@@ -189,7 +189,7 @@ fn finalize(facts: Facts<'_>) -> String {
 
 /// Candidates are words `WHO:HOW@TIME`: `worker1:exit3@5`, `launcher:signal9@7`, `partition:lost@5`, `worker2:oom@5`; one that
 /// ends with `!` left some output. The word `blur=TIME` says how far apart times must be to be told apart.
-fn first_failure(facts: Facts<'_>) -> String {
+fn first_failure(facts: CaseInput<'_>) -> String {
     let blur = core::time::Duration::from_millis(facts.get("blur").unwrap_or(0));
     let words = facts
         .0
@@ -203,9 +203,9 @@ fn first_failure(facts: Facts<'_>) -> String {
         let (who, rest) = word.split_once(':').expect("WHO:HOW@TIME");
         let (how, at) = rest.split_once('@').expect("HOW@TIME");
         let culprit = match who {
-            "partition" => Culprit::Partition,
-            "launcher" => Culprit::Launcher,
-            worker => Culprit::Worker {
+            "partition" => FailedComponent::Partition,
+            "launcher" => FailedComponent::Launcher,
+            worker => FailedComponent::Worker {
                 worker: worker
                     .trim_start_matches("worker")
                     .parse()
@@ -233,7 +233,7 @@ fn first_failure(facts: Facts<'_>) -> String {
     first_failure::decide(candidates, blur).map_or("none".to_string(), |first| first.culprit.to_string())
 }
 
-fn interactive(facts: Facts<'_>) -> String {
+fn interactive(facts: CaseInput<'_>) -> String {
     let ttl = facts.seconds("ttl").unwrap_or_default();
     match interactive::decide(ttl, facts.at("running"), facts.now()) {
         interactive::Session::Open(end) => told_time("open until", end),
@@ -241,8 +241,8 @@ fn interactive(facts: Facts<'_>) -> String {
     }
 }
 
-fn orphan(facts: Facts<'_>) -> String {
-    told(orphan::decide(orphan::Facts {
+fn orphan(facts: CaseInput<'_>) -> String {
+    told(orphan::decide(orphan::OrphanFacts {
         of_this_attempt: facts.is("current"),
         in_range: facts.is("known"),
         does_work: facts.is("works"),
@@ -251,12 +251,12 @@ fn orphan(facts: Facts<'_>) -> String {
     }))
 }
 
-fn request(facts: Facts<'_>) -> String {
+fn request(facts: CaseInput<'_>) -> String {
     let (requested, most) = (facts.number("requested"), facts.number("most"));
     told(request::decide(&facts.partition(), requested, most))
 }
 
-fn reset(facts: Facts<'_>) -> String {
+fn reset(facts: CaseInput<'_>) -> String {
     let usage = if facts.is("torn") {
         Usage::Torn
     } else if facts.is("used") {
@@ -267,7 +267,7 @@ fn reset(facts: Facts<'_>) -> String {
     told(reset::decide(&facts.partition(), facts.number("attempt"), usage))
 }
 
-fn restart(facts: Facts<'_>) -> String {
+fn restart(facts: CaseInput<'_>) -> String {
     let back_off_limit = facts.get("limit").unwrap_or(3);
     let policy = match facts.text("policy") {
         Some("Never") => RestartPolicy::Never,
@@ -290,23 +290,25 @@ fn restart(facts: Facts<'_>) -> String {
     told(restart::decide(&policy, end, facts.number("used")))
 }
 
-fn scale(facts: Facts<'_>) -> String {
+fn scale(facts: CaseInput<'_>) -> String {
     told(scale::decide(facts.number("index"), facts.number("wanted")))
 }
 
-fn start_deadline(facts: Facts<'_>) -> String {
+fn start_deadline(facts: CaseInput<'_>) -> String {
     let limit = facts.seconds("limit").unwrap_or_default();
     match start_deadline::decide(limit, facts.at("earliest"), facts.now()) {
-        start_deadline::Verdict::Open(end) => told_time("open until", end),
-        other @ (start_deadline::Verdict::Met | start_deadline::Verdict::Missed) => told(other),
+        start_deadline::StartDeadlineStatus::Open(end) => told_time("open until", end),
+        other @ (start_deadline::StartDeadlineStatus::Met | start_deadline::StartDeadlineStatus::Missed) => {
+            told(other)
+        }
     }
 }
 
-fn suspend(facts: Facts<'_>) -> String {
+fn suspend(facts: CaseInput<'_>) -> String {
     let wish = if facts.is("suspend") {
-        Wish::Suspend
+        RunIntent::Suspend
     } else {
-        Wish::Run
+        RunIntent::Run
     };
     told(suspend::decide(wish, facts.phase()))
 }

@@ -27,7 +27,7 @@ use crate::units::Timestamp;
 
 /// What something is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ResourceRole {
     /// A worker.
     Worker,
     /// A launcher.
@@ -38,7 +38,7 @@ pub(crate) enum Role {
 
 /// What is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CleanupDecision {
     /// It stays.
     Keep,
     /// It goes.
@@ -59,25 +59,29 @@ pub(crate) enum Retention {
 /// Whether something of this `role` stays.
 pub(crate) const fn decide(
     policy: CleanPodPolicy,
-    role: Role,
+    role: ResourceRole,
     phase: JobPhase,
     retention: Retention,
-) -> Verdict {
+) -> CleanupDecision {
     if !phase.is_finished() {
-        return Verdict::Keep;
+        return CleanupDecision::Keep;
     }
     match (retention, policy, role) {
-        (Retention::Over, _, Role::Worker | Role::Launcher | Role::Partition)
-        | (_, CleanPodPolicy::All, Role::Worker | Role::Launcher | Role::Partition)
-        | (_, CleanPodPolicy::Workers, Role::Worker) => Verdict::Remove,
-        (_, CleanPodPolicy::Workers, Role::Launcher | Role::Partition)
-        | (_, CleanPodPolicy::None, Role::Worker | Role::Launcher | Role::Partition) => Verdict::Keep,
+        (Retention::Over, _, ResourceRole::Worker | ResourceRole::Launcher | ResourceRole::Partition)
+        | (_, CleanPodPolicy::All, ResourceRole::Worker | ResourceRole::Launcher | ResourceRole::Partition)
+        | (_, CleanPodPolicy::Workers, ResourceRole::Worker) => CleanupDecision::Remove,
+        (_, CleanPodPolicy::Workers, ResourceRole::Launcher | ResourceRole::Partition)
+        | (
+            _,
+            CleanPodPolicy::None,
+            ResourceRole::Worker | ResourceRole::Launcher | ResourceRole::Partition,
+        ) => CleanupDecision::Keep,
     }
 }
 
 /// Whether another instance of the job that goes on stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum QueuedPeers {
     /// None does.
     Empty,
     /// One does.
@@ -85,10 +89,10 @@ pub(crate) enum Line {
 }
 
 /// Whether the partition of an instance stays that has ended before its job.
-pub(crate) const fn of_ended(partition: &PartitionFacts, others: Line) -> Verdict {
+pub(crate) const fn of_ended(partition: &PartitionFacts, others: QueuedPeers) -> CleanupDecision {
     match (partition, others) {
-        (PartitionFacts::Waiting { .. }, _) | (_, Line::Waits) => Verdict::Remove,
-        (_, Line::Empty) => Verdict::Keep,
+        (PartitionFacts::Waiting { .. }, _) | (_, QueuedPeers::Waits) => CleanupDecision::Remove,
+        (_, QueuedPeers::Empty) => CleanupDecision::Keep,
     }
 }
 

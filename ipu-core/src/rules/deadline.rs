@@ -20,7 +20,7 @@ pub(crate) const EXIT_CODE: u8 = 124;
 
 /// How much time a job has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DeadlineStatus {
     /// There is no limit, or the job has not begun.
     Unlimited,
     /// It may run until this moment.
@@ -30,10 +30,10 @@ pub(crate) enum Verdict {
 }
 
 /// Whether a job that runs since `started` may go on.
-pub(crate) fn decide(limit: Option<Duration>, started: Option<Timestamp>, now: Timestamp) -> Verdict {
+pub(crate) fn decide(limit: Option<Duration>, started: Option<Timestamp>, now: Timestamp) -> DeadlineStatus {
     match (limit, started) {
-        (Some(limit), Some(started)) if started.plus(limit) <= now => Verdict::Exceeded,
-        (Some(limit), Some(started)) => Verdict::Until(started.plus(limit)),
-        (None, _) | (_, None) => Verdict::Unlimited,
+        (Some(limit), Some(started)) if started.plus(limit) <= now => DeadlineStatus::Exceeded,
+        (Some(limit), Some(started)) => DeadlineStatus::Until(started.plus(limit)),
+        (None, _) | (_, None) => DeadlineStatus::Unlimited,
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Processes {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FinalizeStep {
     /// Processes end.
     AwaitProcesses,
     /// The partition is released.
@@ -40,17 +40,17 @@ pub(crate) enum Step {
 }
 
 /// The next step of giving an instance back.
-pub(crate) const fn decide(processes: Processes, partition: &PartitionFacts) -> Step {
+pub(crate) const fn decide(processes: Processes, partition: &PartitionFacts) -> FinalizeStep {
     match (processes, partition) {
-        (Processes::Alive, _) | (Processes::Ended, PartitionFacts::Absent) => Step::AwaitProcesses,
-        (Processes::Ended | Processes::None, PartitionFacts::Releasing) => Step::AwaitRelease,
-        (Processes::None, PartitionFacts::Absent) => Step::Gone,
+        (Processes::Alive, _) | (Processes::Ended, PartitionFacts::Absent) => FinalizeStep::AwaitProcesses,
+        (Processes::Ended | Processes::None, PartitionFacts::Releasing) => FinalizeStep::AwaitRelease,
+        (Processes::None, PartitionFacts::Absent) => FinalizeStep::Gone,
         (
             Processes::Ended | Processes::None,
             PartitionFacts::Waiting { .. }
             | PartitionFacts::Pending { .. }
             | PartitionFacts::Active { .. }
             | PartitionFacts::Failed { .. },
-        ) => Step::Release,
+        ) => FinalizeStep::Release,
     }
 }

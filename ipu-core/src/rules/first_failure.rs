@@ -22,14 +22,14 @@ use core::time::Duration;
 
 use crate::exit::Exit;
 use crate::observation::ProcessPhase;
-use crate::plan::Culprit;
+use crate::plan::FailedComponent;
 use crate::units::Timestamp;
 
 /// Something that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate<'a> {
     /// What.
-    pub(crate) culprit: Culprit,
+    pub(crate) culprit: FailedComponent,
     /// How; none if it was lost, or is the partition.
     pub(crate) exit: Option<Exit>,
     /// When.
@@ -68,7 +68,7 @@ pub(crate) fn decide<'a>(
 }
 
 fn follows(candidate: &Candidate<'_>) -> bool {
-    candidate.culprit == Culprit::Launcher
+    candidate.culprit == FailedComponent::Launcher
 }
 
 /// Whoever was lost may have left output that nobody has.
@@ -88,10 +88,10 @@ mod tests {
 
     use super::*;
 
-    fn culprits() -> impl Strategy<Value = Culprit> {
+    fn culprits() -> impl Strategy<Value = FailedComponent> {
         prop_oneof![
-            1 => Just(Culprit::Launcher),
-            8 => (0_u32..8).prop_map(|worker| Culprit::Worker { worker }),
+            1 => Just(FailedComponent::Launcher),
+            8 => (0_u32..8).prop_map(|worker| FailedComponent::Worker { worker }),
         ]
     }
 
@@ -151,14 +151,14 @@ mod tests {
             early in 0_u64..=1000,
         ) {
             let all = (0..8).map(|worker| Candidate {
-                culprit: Culprit::Worker { worker },
+                culprit: FailedComponent::Worker { worker },
                 exit: Some(Exit::Code(if worker == victim { code } else { 1 })),
                 at: Timestamp::from_millis(if worker == victim { late } else { early }),
                 cause: "",
                 last_lines: "",
             });
             let first = decide(all, Duration::from_secs(1)).expect("something failed");
-            prop_assert_eq!(first.culprit, Culprit::Worker { worker: victim });
+            prop_assert_eq!(first.culprit, FailedComponent::Worker { worker: victim });
         }
     }
 }

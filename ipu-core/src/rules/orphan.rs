@@ -14,7 +14,7 @@
 
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct OrphanFacts {
     /// Whether it was started for the instance's attempt.
     pub(crate) of_this_attempt: bool,
     /// Whether the job has such a process at all.
@@ -29,7 +29,7 @@ pub(crate) struct Facts {
 
 /// What is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum OrphanDecision {
     /// It belongs to the job.
     Belongs,
     /// It is stopped and forgotten.
@@ -37,12 +37,12 @@ pub(crate) enum Verdict {
 }
 
 /// Whether a process belongs to its job.
-pub(crate) const fn decide(facts: Facts) -> Verdict {
+pub(crate) const fn decide(facts: OrphanFacts) -> OrphanDecision {
     let misplaced = !facts.of_this_attempt || !facts.in_range;
     let straggler = facts.instance_ended && facts.does_work && facts.alive;
     if misplaced || straggler {
-        Verdict::Stop
+        OrphanDecision::Stop
     } else {
-        Verdict::Belongs
+        OrphanDecision::Belongs
     }
 }

@@ -18,7 +18,7 @@ use crate::observation::PartitionFacts;
 
 /// The verdict on an instance whose partition is not requested yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RequestDecision {
     /// It is requested.
     Request,
     /// It is not requested yet.
@@ -37,14 +37,14 @@ pub(crate) const fn is_requested(partition: &PartitionFacts) -> bool {
 }
 
 /// Whether an instance with this `partition` may ask for it while `requested` instances of its job count against `limit`.
-pub(crate) const fn decide(partition: &PartitionFacts, requested: u32, limit: u32) -> Verdict {
+pub(crate) const fn decide(partition: &PartitionFacts, requested: u32, limit: u32) -> RequestDecision {
     match partition {
-        PartitionFacts::Absent if requested >= limit => Verdict::Wait,
+        PartitionFacts::Absent if requested >= limit => RequestDecision::Wait,
         PartitionFacts::Absent
         | PartitionFacts::Waiting { .. }
         | PartitionFacts::Pending { .. }
         | PartitionFacts::Active { .. }
         | PartitionFacts::Failed { .. }
-        | PartitionFacts::Releasing => Verdict::Request,
+        | PartitionFacts::Releasing => RequestDecision::Request,
     }
 }

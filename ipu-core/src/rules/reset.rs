@@ -25,7 +25,7 @@ use crate::observation::PartitionFacts;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ResetDecision {
     /// It is asked for, or asked to become fresh.
     Ask,
     /// It is reset.
@@ -54,33 +54,33 @@ pub(crate) enum Usage {
 }
 
 /// What `partition` needs for `attempt`.
-pub(crate) const fn decide(partition: &PartitionFacts, attempt: u32, usage: Usage) -> Verdict {
+pub(crate) const fn decide(partition: &PartitionFacts, attempt: u32, usage: Usage) -> ResetDecision {
     match (partition, usage) {
-        (_, Usage::Torn) => Verdict::BeginAnew,
+        (_, Usage::Torn) => ResetDecision::BeginAnew,
         (
             PartitionFacts::Active {
                 attempt: made_for, ..
             },
             _,
-        ) if *made_for == attempt => Verdict::Use,
+        ) if *made_for == attempt => ResetDecision::Use,
         (PartitionFacts::Pending { attempt: made_for }, Usage::InUse) if *made_for == attempt => {
-            Verdict::Wait
+            ResetDecision::Wait
         }
-        (_, Usage::InUse) => Verdict::FailAttempt,
+        (_, Usage::InUse) => ResetDecision::FailAttempt,
         (
             PartitionFacts::Failed {
                 attempt: made_for, ..
             },
             Usage::Unused,
-        ) if *made_for < attempt => Verdict::Reset,
-        (PartitionFacts::Failed { .. }, Usage::Unused) => Verdict::GiveBack,
-        (PartitionFacts::Releasing, Usage::Unused) => Verdict::Wait,
+        ) if *made_for < attempt => ResetDecision::Reset,
+        (PartitionFacts::Failed { .. }, Usage::Unused) => ResetDecision::GiveBack,
+        (PartitionFacts::Releasing, Usage::Unused) => ResetDecision::Wait,
         (
             PartitionFacts::Absent
             | PartitionFacts::Waiting { .. }
             | PartitionFacts::Pending { .. }
             | PartitionFacts::Active { .. },
             Usage::Unused,
-        ) => Verdict::Ask,
+        ) => ResetDecision::Ask,
     }
 }

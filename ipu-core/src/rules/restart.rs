@@ -28,7 +28,7 @@ pub(crate) enum End {
 
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RestartDecision {
     /// The instance is done.
     Done,
     /// Another attempt that does not count against the limit.
@@ -51,14 +51,14 @@ pub(crate) enum GiveUp {
 }
 
 /// Judges the `end` of an attempt in a job that has used `used` restarts after failure.
-pub(crate) fn decide(policy: &RestartPolicy, end: End, used: u32) -> Verdict {
+pub(crate) fn decide(policy: &RestartPolicy, end: End, used: u32) -> RestartDecision {
     match (policy, end) {
-        (RestartPolicy::Always { .. }, End::Success) => Verdict::RestartAfterSuccess,
+        (RestartPolicy::Always { .. }, End::Success) => RestartDecision::RestartAfterSuccess,
         (
             RestartPolicy::Never | RestartPolicy::OnFailure { .. } | RestartPolicy::ExitCode { .. },
             End::Success,
-        ) => Verdict::Done,
-        (RestartPolicy::Never, End::Failure(_)) => Verdict::GiveUp(GiveUp::Policy),
+        ) => RestartDecision::Done,
+        (RestartPolicy::Never, End::Failure(_)) => RestartDecision::GiveUp(GiveUp::Policy),
         (
             RestartPolicy::Always { back_off_limit } | RestartPolicy::OnFailure { back_off_limit },
             End::Failure(_),
@@ -70,7 +70,7 @@ pub(crate) fn decide(policy: &RestartPolicy, end: End, used: u32) -> Verdict {
             },
             End::Failure(code),
         ) if is_retryable(retryable, code) => counted(used, *back_off_limit),
-        (RestartPolicy::ExitCode { .. }, End::Failure(_)) => Verdict::GiveUp(GiveUp::Permanent),
+        (RestartPolicy::ExitCode { .. }, End::Failure(_)) => RestartDecision::GiveUp(GiveUp::Permanent),
     }
 }
 
@@ -78,10 +78,10 @@ fn is_retryable(retryable: &ExitCodeSet, code: Option<u8>) -> bool {
     code.is_none_or(|code| retryable.contains(code))
 }
 
-const fn counted(used: u32, limit: u32) -> Verdict {
+const fn counted(used: u32, limit: u32) -> RestartDecision {
     if used < limit {
-        Verdict::RestartAfterFailure
+        RestartDecision::RestartAfterFailure
     } else {
-        Verdict::GiveUp(GiveUp::LimitReached)
+        RestartDecision::GiveUp(GiveUp::LimitReached)
     }
 }

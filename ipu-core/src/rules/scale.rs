@@ -13,7 +13,7 @@
 
 /// What is done with an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ScaleDecision {
     /// It belongs to the job.
     Keep,
     /// It is surplus.
@@ -21,10 +21,10 @@ pub(crate) enum Verdict {
 }
 
 /// Whether instance `index` belongs to a job of `wanted` instances.
-pub(crate) const fn decide(index: u32, wanted: u32) -> Verdict {
+pub(crate) const fn decide(index: u32, wanted: u32) -> ScaleDecision {
     if index < wanted {
-        Verdict::Keep
+        ScaleDecision::Keep
     } else {
-        Verdict::Remove
+        ScaleDecision::Remove
     }
 }

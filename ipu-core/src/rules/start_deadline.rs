@@ -21,7 +21,7 @@ use crate::units::Timestamp;
 
 /// Whether everything started in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum StartDeadlineStatus {
     /// It ran.
     Met,
     /// It has time until this moment.
@@ -31,10 +31,10 @@ pub(crate) enum Verdict {
 }
 
 /// Judges what could have started earliest, at `earliest`, of what does not run; none if all ran.
-pub(crate) fn decide(limit: Duration, earliest: Option<Timestamp>, now: Timestamp) -> Verdict {
+pub(crate) fn decide(limit: Duration, earliest: Option<Timestamp>, now: Timestamp) -> StartDeadlineStatus {
     match earliest.map(|since| since.plus(limit)) {
-        None => Verdict::Met,
-        Some(end) if end <= now => Verdict::Missed,
-        Some(end) => Verdict::Open(end),
+        None => StartDeadlineStatus::Met,
+        Some(end) if end <= now => StartDeadlineStatus::Missed,
+        Some(end) => StartDeadlineStatus::Open(end),
     }
 }

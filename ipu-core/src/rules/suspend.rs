@@ -16,7 +16,7 @@ use crate::plan::JobPhase;
 
 /// Whether a job goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SuspendDecision {
     /// It does.
     GoOn,
     /// It is to hold nothing.
@@ -26,17 +26,17 @@ pub(crate) enum Verdict {
 }
 
 /// Whether a job in `phase` goes on; `asked` is the wish of its owner.
-pub(crate) const fn decide(asked: Wish, phase: JobPhase) -> Verdict {
+pub(crate) const fn decide(asked: RunIntent, phase: JobPhase) -> SuspendDecision {
     match asked {
-        Wish::Suspend | Wish::Run if phase.is_finished() => Verdict::Finished,
-        Wish::Suspend => Verdict::HoldNothing,
-        Wish::Run => Verdict::GoOn,
+        RunIntent::Suspend | RunIntent::Run if phase.is_finished() => SuspendDecision::Finished,
+        RunIntent::Suspend => SuspendDecision::HoldNothing,
+        RunIntent::Run => SuspendDecision::GoOn,
     }
 }
 
 /// What the owner of a job wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RunIntent {
     /// That it runs.
     Run,
     /// That it holds nothing.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::cleanup::{self, Line, Retention, Role};
+use super::cleanup::{self, QueuedPeers, ResourceRole, Retention};
 use super::restart::{self, End, GiveUp};
 use super::{backoff, finalize, reset};
 use crate::exit::ExitCodeSet;
@@ -16,10 +16,14 @@ use crate::reason::Reason;
 use crate::units::Timestamp;
 
 /// The rows of the restart table: which policy, which end, which attempts, and the verdict; each a sentence of its own.
-type Row = (&'static str, fn(Kind, End, u32) -> bool, restart::Verdict);
+type RestartCase = (
+    &'static str,
+    fn(FailureKind, End, u32) -> bool,
+    restart::RestartDecision,
+);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum FailureKind {
     Never,
     Always,
     OnFailure,
@@ -28,57 +32,63 @@ enum Kind {
 
 const LIMIT: u32 = 3;
 
-const ROWS: [Row; 9] = [
+const ROWS: [RestartCase; 9] = [
     (
         "success ends it, unless Always",
-        |kind, end, _| kind != Kind::Always && end == End::Success,
-        restart::Verdict::Done,
+        |kind, end, _| kind != FailureKind::Always && end == End::Success,
+        restart::RestartDecision::Done,
     ),
     (
         "Always goes on after success",
-        |kind, end, _| kind == Kind::Always && end == End::Success,
-        restart::Verdict::RestartAfterSuccess,
+        |kind, end, _| kind == FailureKind::Always && end == End::Success,
+        restart::RestartDecision::RestartAfterSuccess,
     ),
     (
         "Never gives up",
-        |kind, end, _| kind == Kind::Never && end != End::Success,
-        restart::Verdict::GiveUp(GiveUp::Policy),
+        |kind, end, _| kind == FailureKind::Never && end != End::Success,
+        restart::RestartDecision::GiveUp(GiveUp::Policy),
     ),
     (
         "Always and OnFailure restart whatever the cause",
         |kind, end, used| {
-            matches!(kind, Kind::Always | Kind::OnFailure) && end != End::Success && used < LIMIT
+            matches!(kind, FailureKind::Always | FailureKind::OnFailure)
+                && end != End::Success
+                && used < LIMIT
         },
-        restart::Verdict::RestartAfterFailure,
+        restart::RestartDecision::RestartAfterFailure,
     ),
     (
         "up to the limit",
         |kind, end, used| {
-            matches!(kind, Kind::Always | Kind::OnFailure) && end != End::Success && used >= LIMIT
+            matches!(kind, FailureKind::Always | FailureKind::OnFailure)
+                && end != End::Success
+                && used >= LIMIT
         },
-        restart::Verdict::GiveUp(GiveUp::LimitReached),
+        restart::RestartDecision::GiveUp(GiveUp::LimitReached),
     ),
     (
         "1 to 127 are permanent",
-        |kind, end, _| kind == Kind::ExitCode && matches!(end, End::Failure(Some(..=127))),
-        restart::Verdict::GiveUp(GiveUp::Permanent),
+        |kind, end, _| kind == FailureKind::ExitCode && matches!(end, End::Failure(Some(..=127))),
+        restart::RestartDecision::GiveUp(GiveUp::Permanent),
     ),
     (
         "128 to 255 are retryable",
-        |kind, end, used| kind == Kind::ExitCode && matches!(end, End::Failure(Some(128..))) && used < LIMIT,
-        restart::Verdict::RestartAfterFailure,
+        |kind, end, used| {
+            kind == FailureKind::ExitCode && matches!(end, End::Failure(Some(128..))) && used < LIMIT
+        },
+        restart::RestartDecision::RestartAfterFailure,
     ),
     (
         "and so is what was lost",
-        |kind, end, used| kind == Kind::ExitCode && end == End::Failure(None) && used < LIMIT,
-        restart::Verdict::RestartAfterFailure,
+        |kind, end, used| kind == FailureKind::ExitCode && end == End::Failure(None) && used < LIMIT,
+        restart::RestartDecision::RestartAfterFailure,
     ),
     (
         "up to the limit, too",
         |kind, end, used| {
-            kind == Kind::ExitCode && matches!(end, End::Failure(None | Some(128..))) && used >= LIMIT
+            kind == FailureKind::ExitCode && matches!(end, End::Failure(None | Some(128..))) && used >= LIMIT
         },
-        restart::Verdict::GiveUp(GiveUp::LimitReached),
+        restart::RestartDecision::GiveUp(GiveUp::LimitReached),
     ),
 ];
 
@@ -86,11 +96,14 @@ const ROWS: [Row; 9] = [
 fn every_policy_exit_and_attempt_has_exactly_one_row_of_the_restart_table() {
     let back_off_limit = LIMIT;
     let policies = [
-        (Kind::Never, RestartPolicy::Never),
-        (Kind::Always, RestartPolicy::Always { back_off_limit }),
-        (Kind::OnFailure, RestartPolicy::OnFailure { back_off_limit }),
+        (FailureKind::Never, RestartPolicy::Never),
+        (FailureKind::Always, RestartPolicy::Always { back_off_limit }),
         (
-            Kind::ExitCode,
+            FailureKind::OnFailure,
+            RestartPolicy::OnFailure { back_off_limit },
+        ),
+        (
+            FailureKind::ExitCode,
             RestartPolicy::ExitCode {
                 retryable: ExitCodeSet::default_retryable(),
                 back_off_limit,
@@ -136,33 +149,40 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
     ];
     for phase in phases {
         for policy in [None, Workers, All] {
-            for role in [Role::Worker, Role::Launcher, Role::Partition] {
+            for role in [
+                ResourceRole::Worker,
+                ResourceRole::Launcher,
+                ResourceRole::Partition,
+            ] {
                 for retention in kept_for {
                     let finished = matches!(phase, JobPhase::Completed | JobPhase::Failed);
                     let rows = [
-                        (!finished, cleanup::Verdict::Keep),
-                        (finished && retention == Retention::Over, cleanup::Verdict::Remove),
+                        (!finished, cleanup::CleanupDecision::Keep),
+                        (
+                            finished && retention == Retention::Over,
+                            cleanup::CleanupDecision::Remove,
+                        ),
                         (
                             finished && retention != Retention::Over && policy == All,
-                            cleanup::Verdict::Remove,
+                            cleanup::CleanupDecision::Remove,
                         ),
                         (
                             finished
                                 && retention != Retention::Over
                                 && policy == Workers
-                                && role == Role::Worker,
-                            cleanup::Verdict::Remove,
+                                && role == ResourceRole::Worker,
+                            cleanup::CleanupDecision::Remove,
                         ),
                         (
                             finished
                                 && retention != Retention::Over
                                 && policy == Workers
-                                && role != Role::Worker,
-                            cleanup::Verdict::Keep,
+                                && role != ResourceRole::Worker,
+                            cleanup::CleanupDecision::Keep,
                         ),
                         (
                             finished && retention != Retention::Over && policy == None,
-                            cleanup::Verdict::Keep,
+                            cleanup::CleanupDecision::Keep,
                         ),
                     ];
                     let rows: Vec<_> = rows
@@ -181,10 +201,14 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
 fn an_instance_that_has_ended_keeps_its_partition_unless_it_is_in_the_line_or_another_one_is() {
     for partition in partitions() {
         let in_line = matches!(partition, PartitionFacts::Waiting { .. });
-        let alone = cleanup::of_ended(&partition, Line::Empty);
-        assert_eq!(alone == cleanup::Verdict::Remove, in_line, "{partition:?}");
-        let beside = cleanup::of_ended(&partition, Line::Waits);
-        assert_eq!(beside, cleanup::Verdict::Remove, "{partition:?}");
+        let alone = cleanup::of_ended(&partition, QueuedPeers::Empty);
+        assert_eq!(
+            alone == cleanup::CleanupDecision::Remove,
+            in_line,
+            "{partition:?}"
+        );
+        let beside = cleanup::of_ended(&partition, QueuedPeers::Waits);
+        assert_eq!(beside, cleanup::CleanupDecision::Remove, "{partition:?}");
     }
 }
 
@@ -211,16 +235,16 @@ fn partitions() -> [PartitionFacts; 6] {
 
 #[test]
 fn a_partition_is_never_released_under_a_process_and_never_forgotten() {
-    use finalize::{Processes, Step};
+    use finalize::{FinalizeStep, Processes};
     for partition in partitions() {
         for processes in [Processes::Alive, Processes::Ended, Processes::None] {
             let step = finalize::decide(processes, &partition);
             assert!(
-                step != Step::Release || processes != Processes::Alive,
+                step != FinalizeStep::Release || processes != Processes::Alive,
                 "{partition:?}"
             );
             let gone = processes == Processes::None && partition == PartitionFacts::Absent;
-            assert_eq!(step == Step::Gone, gone, "{processes:?} {partition:?}");
+            assert_eq!(step == FinalizeStep::Gone, gone, "{processes:?} {partition:?}");
         }
     }
 }
@@ -232,11 +256,19 @@ fn a_partition_is_used_by_the_attempt_that_it_was_made_for_and_by_no_other() {
             for usage in [reset::Usage::Unused, reset::Usage::InUse] {
                 let verdict = reset::decide(&partition, attempt, usage);
                 let fresh = matches!(partition, PartitionFacts::Active { .. }) && attempt == 1;
-                assert_eq!(verdict == reset::Verdict::Use, fresh, "{partition:?} {attempt}");
-                assert_ne!(verdict, reset::Verdict::BeginAnew, "{partition:?} {attempt}");
+                assert_eq!(
+                    verdict == reset::ResetDecision::Use,
+                    fresh,
+                    "{partition:?} {attempt}"
+                );
+                assert_ne!(
+                    verdict,
+                    reset::ResetDecision::BeginAnew,
+                    "{partition:?} {attempt}"
+                );
             }
             let torn = reset::decide(&partition, attempt, reset::Usage::Torn);
-            assert_eq!(torn, reset::Verdict::BeginAnew, "{partition:?} {attempt}");
+            assert_eq!(torn, reset::ResetDecision::BeginAnew, "{partition:?} {attempt}");
         }
     }
 }

@@ -14,7 +14,7 @@ pub type AgentAttributes = BTreeMap<u32, BTreeMap<String, String>>;
 /// What [`Topology::from_agents`] makes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Discovered {
+pub struct DiscoveredTopology {
     /// The hardware.
     pub topology: Topology,
     /// IPUs that the controller calls other than healthy, or does not list although their machine is there.
@@ -45,7 +45,9 @@ impl Topology {
     /// # Errors
     ///
     /// [`TopologyError`] if an attribute does not parse or contradicts another, or there are no agents.
-    pub fn from_agents(agents: &BTreeMap<AgentId, AgentAttributes>) -> Result<Discovered, TopologyError> {
+    pub fn from_agents(
+        agents: &BTreeMap<AgentId, AgentAttributes>,
+    ) -> Result<DiscoveredTopology, TopologyError> {
         let placed = agents
             .values()
             .flat_map(BTreeMap::values)
@@ -67,7 +69,7 @@ fn machine(
     ipus: &AgentAttributes,
     assumed: Option<usize>,
 ) -> Result<Machine, TopologyError> {
-    let reader = Reader { agent, ipus };
+    let reader = AttributeReader { agent, ipus };
     let cluster = ClusterId::new(reader.same("cluster")?.unwrap_or("cl1"))?;
     let mut allocations = BTreeSet::new();
     for id in reader
@@ -150,12 +152,12 @@ fn machine(
 }
 
 /// Reads attributes that all IPUs of an agent share.
-struct Reader<'a> {
+struct AttributeReader<'a> {
     agent: &'a AgentId,
     ipus: &'a AgentAttributes,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AttributeReader<'a> {
     fn same(&self, attribute: &'static str) -> Result<Option<&'a str>, TopologyError> {
         let mut found: Option<&str> = None;
         for (ipu, attributes) in self.ipus {
@@ -176,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<Discovered, TopologyError> {
+fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<DiscoveredTopology, TopologyError> {
     let mut clusters: BTreeMap<ClusterId, Vec<LinkDomain>> = BTreeMap::new();
     let mut allocations: BTreeMap<AllocationId, Allocation> = BTreeMap::new();
     let mut made = 0;
@@ -228,7 +230,7 @@ fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<Discovered, TopologyErr
         })
         .collect();
     unhealthy.sort_unstable();
-    Ok(Discovered { topology, unhealthy })
+    Ok(DiscoveredTopology { topology, unhealthy })
 }
 
 /// Compares names as people do: runs of digits by their value, everything else by character.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Allocation, Cluster, Parts, Topology, TopologyError};
+use super::{Allocation, Cluster, Topology, TopologyError, TopologyParts};
 use crate::ids::AllocationId;
 
 /// The serialised form of a [`Topology`].
@@ -25,7 +25,7 @@ impl Topology {
     ///
     /// [`TopologyError`] for the first rule that is broken.
     pub fn new(clusters: Vec<Cluster>, allocations: Option<Vec<Allocation>>) -> Result<Self, TopologyError> {
-        let mut parts = Parts::default();
+        let mut parts = TopologyParts::default();
         for cluster in clusters {
             parts.add_cluster(cluster)?;
         }
@@ -45,7 +45,7 @@ impl Topology {
     }
 }
 
-impl Parts {
+impl TopologyParts {
     fn add_cluster(&mut self, cluster: Cluster) -> Result<(), TopologyError> {
         if self.clusters.iter().any(|other| other.id == cluster.id) {
             return Err(TopologyError::ClusterTwice { cluster: cluster.id });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{AllocationId, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, check_inventory};
+use ipu_core::{AllocationId, Block, CordonOwner, Inventory, IpuAddress, IpuCount, check_inventory};
 use ipu_testkit::ReferenceInventory;
 use ipu_testkit::strategies::{operations, topologies};
 use proptest::prelude::*;
@@ -52,8 +52,8 @@ proptest! {
         let firsts: Vec<_> = inventory.holders().map(|(_, block)| block.first()).collect();
         prop_assert!(firsts.is_sorted());
         prop_assert_eq!(holders.into_iter().collect::<std::collections::BTreeMap<_, BTreeSet<_>>>(), reference.holders());
-        let exclusions: BTreeSet<_> = inventory.exclusions().map(|(owner, at)| (owner.clone(), at)).collect();
-        prop_assert_eq!(exclusions, reference.exclusions());
+        let cordons: BTreeSet<_> = inventory.cordons().map(|(owner, at)| (owner.clone(), at)).collect();
+        prop_assert_eq!(cordons, reference.cordons());
     }
 
     #[test]
@@ -69,7 +69,7 @@ proptest! {
             let view = inventory.view(scope).unwrap();
             prop_assert_eq!(view.ipus() as usize, reference.ipus(scope).len());
             prop_assert_eq!(view.free(), reference.free(scope));
-            prop_assert_eq!((view.excluded(), view.excluders()), reference.idle_exclusions(scope));
+            prop_assert_eq!((view.cordoned(), view.cordon_owners()), reference.idle_cordons(scope));
             prop_assert_eq!(view.largest_block(), reference.largest(scope, |at| reference.is_free(at)));
             prop_assert_eq!(view.capacity(), reference.largest(scope, |_| true));
             for size in sizes() {
@@ -80,7 +80,7 @@ proptest! {
                     prop_assert!(found <= expected && (found > 0) == (expected > 0), "{} of {}", found, expected);
                 }
                 let without = reference.has_block(size, scope, |at| reference.holder(at).is_none());
-                prop_assert_eq!(view.would_fit_without_exclusions(size), without);
+                prop_assert_eq!(view.would_fit_without_cordons(size), without);
                 if size <= IpuCount::LINK_DOMAIN {
                     let blocks: Vec<Block> = view.blocks(size).collect();
                     prop_assert_eq!(blocks, reference.free_blocks(size, scope).into_iter().collect::<Vec<_>>());
@@ -108,16 +108,16 @@ proptest! {
 }
 
 #[test]
-fn an_ipu_excluded_twice_stays_excluded_until_both_lift() {
+fn an_ipu_cordoned_twice_stays_cordoned_until_both_lift() {
     let mut inventory = Inventory::new(&"pod4".parse().unwrap());
     let at = [IpuAddress {
         link_domain: 0,
         ipu: 1,
     }];
-    let (health, alice) = (ExclusionOwner::health(), ExclusionOwner::new("alice").unwrap());
-    inventory.exclude(&health, at).unwrap();
-    inventory.exclude(&alice, at).unwrap();
-    inventory.exclude(&alice, at).unwrap();
+    let (health, alice) = (CordonOwner::health(), CordonOwner::new("alice").unwrap());
+    inventory.cordon(&health, at).unwrap();
+    inventory.cordon(&alice, at).unwrap();
+    inventory.cordon(&alice, at).unwrap();
     inventory.lift(&health, at).unwrap();
     assert_eq!(inventory.free(), 3);
     let error = inventory.lift(&health, at).unwrap_err().to_string();

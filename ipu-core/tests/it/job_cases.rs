@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use ipu_core::{JobSpec, Limits, Parsed, RawJob, RestartPolicy, Shape};
+use ipu_core::{JobKind, JobSpec, Limits, ParsedJob, RawJob, RestartPolicy};
 
 use crate::datadriven::{self, Case};
 
@@ -31,7 +31,7 @@ fn parse(case: &Case<'_>) -> String {
     }
     job.metadata.uid.get_or_insert_with(|| "u".into());
     match job.parse(&limits) {
-        Ok(Parsed { spec, warnings }) => {
+        Ok(ParsedJob { spec, warnings }) => {
             let mut text = shown(&spec);
             for warning in warnings {
                 writeln!(text, "warning: {warning}").unwrap();
@@ -57,9 +57,9 @@ fn shown(job: &JobSpec) -> String {
         partition.replicas
     );
     match job.shape() {
-        Shape::Workers => {}
-        Shape::Launcher { command } => writeln!(text, "launcher {command:?}").unwrap(),
-        Shape::Interactive { ttl } => writeln!(text, "interactive for {} s", ttl.as_secs()).unwrap(),
+        JobKind::Workers => {}
+        JobKind::Launcher { command } => writeln!(text, "launcher {command:?}").unwrap(),
+        JobKind::Interactive { ttl } => writeln!(text, "interactive for {} s", ttl.as_secs()).unwrap(),
         other => panic!("a shape that is new: {other:?}"),
     }
     let restart = match job.restart() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{CleanPodPolicy, IpuCount, JobSpec, Limits, RawJob, RestartPolicy, Shape};
+use ipu_core::{CleanPodPolicy, IpuCount, JobKind, JobSpec, Limits, RawJob, RestartPolicy};
 use ipu_testkit::strategies::{any_manifests, plausible_manifests};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -68,11 +68,11 @@ fn runs(job: &JobSpec) -> Result<(), TestCaseError> {
     prop_assert!(u64::from(job.instances()) * u64::from(job.workers_per_instance()) <= 65_536);
     prop_assert!(!partition.reconfigurable || size <= 64);
     match job.shape() {
-        Shape::Workers => {}
-        Shape::Launcher { command } => {
+        JobKind::Workers => {}
+        JobKind::Launcher { command } => {
             prop_assert!(command.first().is_some_and(|program| !program.is_empty()))
         }
-        Shape::Interactive { ttl } => prop_assert!(ttl.as_secs() >= 1),
+        JobKind::Interactive { ttl } => prop_assert!(ttl.as_secs() >= 1),
         other => prop_assert!(false, "a shape that is new: {:?}", other),
     }
     prop_assert!(job.clean_pod_policy() != CleanPodPolicy::All || job.restart() == &RestartPolicy::Never);

@@ -3,8 +3,8 @@
 mod asking_anew;
 mod attempts;
 mod calls;
+mod cordons;
 mod doubt;
-mod exclusions;
 mod lost;
 mod namespaces;
 mod queue;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, BestFit, CallWindow, Change, ControllerName, ControllerView, Entry, EntryState, FirstFit,
-    Illegal, Inventory, JobKey, LedgerState, LinePolicy, LineRules, Listing, Location, Namespace, Owner,
-    Partition, PartitionSpec, PartitionState, Pinned, PlacedBy, Placement, PlacementPolicy, PlacementRequest,
-    Quota, QuotaSubject, Refused, Release, Request, Service, Space, Step, Timestamp, Topology, Verdict,
-    Waiting, World, place,
+    Admission, BestFit, CallWindow, Change, ControllerName, ControllerRejection, ControllerView,
+    ControllersSnapshot, Entry, EntryState, FirstFit, Inventory, InventoryCapacity, JobKey, LedgerState,
+    Listing, Location, Namespace, OnNoCapacity, Owner, Partition, PartitionSpec, PartitionState, Pinned,
+    PlacedBy, Placement, PlacementPolicy, PlacementRequest, QueueDecision, QueuePolicy, QueueStatus, Quota,
+    QuotaSubject, Release, Request, ServiceState, Timestamp, Topology, Transition, TransitionError, place,
 };
 use proptest::prelude::*;
 
@@ -42,13 +42,13 @@ fn request(namespace: &str, name: &str, size: u32) -> Request {
 struct Bench {
     state: LedgerState,
     inventory: Inventory,
-    rules: LineRules,
+    rules: QueuePolicy,
     now: u64,
 }
 
 impl Bench {
     fn new(topology: &Topology) -> Self {
-        let mut rules = LineRules::default();
+        let mut rules = QueuePolicy::default();
         rules.overtake_limit = LIMIT;
         Self {
             state: LedgerState::default(),
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    fn world(&self) -> World {
+    fn world(&self) -> ControllersSnapshot {
         let listed = self.inventory.holders().map(|(id, block)| Partition {
             id: id.clone(),
             spec: PartitionSpec::of_size(block.size().unwrap()),
@@ -77,24 +77,24 @@ impl Bench {
             ipus: Vec::new(),
             state: PartitionState::Active,
         });
-        World::of(vec![ControllerView {
+        ControllersSnapshot::of(vec![ControllerView {
             name: controller(),
-            service: Service::Open,
+            service: ServiceState::Open,
             listing: Ok(Arc::new(Listing::new(
                 listed,
-                Box::new(Space::new(self.inventory.clone())),
+                Box::new(InventoryCapacity::new(self.inventory.clone())),
             ))),
         }])
     }
 
-    fn take<T>(&mut self, step: Step<T>) -> T {
+    fn take<T>(&mut self, step: Transition<T>) -> T {
         for change in &step.changes {
             self.state.apply(change);
         }
         step.outcome
     }
 
-    fn request(&mut self, request: &Request) -> Result<Admission, Illegal> {
+    fn request(&mut self, request: &Request) -> Result<Admission, TransitionError> {
         let step = self
             .state
             .request(request, &self.world(), &self.rules, self.window())?;
@@ -156,7 +156,7 @@ impl Bench {
         }
     }
 
-    fn waiting(&mut self, request: &Request) -> Waiting {
+    fn waiting(&mut self, request: &Request) -> QueueStatus {
         match self.drive(request) {
             Admission::Stay(waiting) => waiting,
             other => panic!("{other:?}"),
@@ -219,7 +219,7 @@ proptest! {
                 .filter(|other| went && other.priority >= request.priority && other.spec.size <= request.spec.size)
                 .map(|other| &other.id).collect();
             for (id, verdict) in bench.state.judge_line(&bench.world(), &bench.rules, bench.now()) {
-                let goes = matches!(verdict, Verdict::Go { .. });
+                let goes = matches!(verdict, QueueDecision::Go { .. });
                 prop_assert!(goes || !kept.contains(&&id), "{} overtook {id}", request.id);
             }
             for entry in bench.state.entries() {
@@ -477,7 +477,7 @@ fn whoever_waits_for_an_id_that_is_somebody_elses_at_a_controller_holds_nobody_b
         assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
     }
     let line = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
-    let [(_, Verdict::Stay(waiting))] = &line[..] else {
+    let [(_, QueueDecision::Stay(waiting))] = &line[..] else {
         panic!("{line:?}")
     };
     assert_eq!(&*waiting.reason.code, "ForeignPartition");
@@ -494,7 +494,7 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
     let EntryState::Intent { fence, .. } = entry.state else {
         panic!("{entry:?}");
     };
-    let refused = Refused {
+    let refused = ControllerRejection {
         controller: controller(),
         words: "agents are busy".into(),
         fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
@@ -504,7 +504,7 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
         .state
         .no_room(&first.id, Timestamp::from_millis(1), refused.clone(), bench.now());
     assert!(
-        matches!(late, Err(Illegal::Moved { .. })),
+        matches!(late, Err(TransitionError::Moved { .. })),
         "only the call of this intent counts"
     );
     let step = bench
@@ -545,7 +545,7 @@ fn the_ledger_chooses_the_ipus_of_every_partition_whose_hardware_is_known() {
     let chosen: Vec<_> = judged
         .iter()
         .map(|(_, verdict)| match verdict {
-            Verdict::Go { places, placed, .. } => (*placed, places.clone()),
+            QueueDecision::Go { places, placed, .. } => (*placed, places.clone()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -564,7 +564,7 @@ fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
     bench.rules.length_limit = 1;
     bench.drive(&request("ns", "holder", 16));
     let mut impatient = request("ns", "impatient", 4);
-    impatient.line = LinePolicy::Refuse;
+    impatient.line = OnNoCapacity::Refuse;
     assert!(matches!(
         bench.request(&impatient).unwrap(),
         Admission::Refused(_)
@@ -573,8 +573,8 @@ fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
     bench.waiting(&request("ns", "first", 4));
     assert_eq!(
         bench.request(&request("ns", "second", 4)),
-        Err(Illegal::LineFull { limit: 1 })
+        Err(TransitionError::LineFull { limit: 1 })
     );
     let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
-    assert!(matches!(&judged[..], [(_, Verdict::Stay(_))]));
+    assert!(matches!(&judged[..], [(_, QueueDecision::Stay(_))]));
 }

@@ -1,8 +1,8 @@
 //! The inventory of what a controller lists.
 
 use ipu_core::{
-    ExclusionOwner, Inventory, IpuAddress, IpuCount, IpuPlace, Misfit, Observed, Partition, PartitionId,
-    PartitionSpec, PartitionState, Topology, check_inventory,
+    CordonOwner, Inventory, IpuAddress, IpuCount, IpuPlace, ListedInventory, ListingConflict, Partition,
+    PartitionId, PartitionSpec, PartitionState, Topology, check_inventory,
 };
 
 fn id(text: &str) -> PartitionId {
@@ -24,7 +24,7 @@ fn partition(name: &str, size: u32, ipus: impl IntoIterator<Item = u32>) -> Part
 }
 
 /// Ours are those whose name starts with `p`.
-fn observe(partitions: &[Partition], unhealthy: &[IpuAddress]) -> Observed {
+fn observe(partitions: &[Partition], unhealthy: &[IpuAddress]) -> ListedInventory {
     let observed = Inventory::observe(&Topology::pod16(), unhealthy, partitions, |id| {
         id.as_str().starts_with('p')
     });
@@ -37,7 +37,7 @@ fn at(ipu: u8) -> IpuAddress {
 }
 
 #[test]
-fn ours_are_held_others_are_excluded_as_foreign_and_bad_ipus_as_unhealthy() {
+fn ours_are_held_others_are_cordoned_as_foreign_and_bad_ipus_as_unhealthy() {
     let partitions = [partition("p1", 4, 0..4), partition("theirs", 2, [8, 9])];
     let observed = observe(&partitions, &[at(1), at(15), at(40)]);
     let inventory = observed.inventory;
@@ -48,7 +48,7 @@ fn ours_are_held_others_are_excluded_as_foreign_and_bad_ipus_as_unhealthy() {
     );
     assert_eq!(inventory.block_of(&id("theirs")), None);
     let owners: Vec<(String, u8)> = inventory
-        .exclusions()
+        .cordons()
         .map(|(owner, at)| (owner.to_string(), at.ipu))
         .collect();
     let expected = [("foreign", 8), ("foreign", 9), ("health", 1), ("health", 15)];
@@ -72,8 +72,8 @@ fn a_partition_of_untold_place_still_counts() {
         at(8)
     );
     assert_eq!(
-        observed.inventory.excluded_by(at(2)).collect::<Vec<_>>(),
-        [&ExclusionOwner::foreign()]
+        observed.inventory.cordoned_by(at(2)).collect::<Vec<_>>(),
+        [&CordonOwner::foreign()]
     );
 }
 
@@ -101,7 +101,10 @@ fn what_does_not_add_up_is_told_and_still_counts() {
             "p5: the controller does not say where it is, and no free block of 16 IPUs is left to reserve",
         ]
     );
-    assert!(matches!(observed.misfits[3].1, Misfit::NoRoom { ipus: 16 }));
+    assert!(matches!(
+        observed.misfits[3].1,
+        ListingConflict::NoRoom { ipus: 16 }
+    ));
     assert_eq!(observed.inventory.free(), 16 - 4 - 2 - 2 - 2);
 }
 

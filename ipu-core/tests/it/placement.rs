@@ -6,7 +6,7 @@ use ipu_core::{
     BestFit, Block, FirstFit, IpuAddress, IpuCount, Pinned, Placement, PlacementPolicy, PlacementRequest,
     place,
 };
-use ipu_testkit::strategies::{Situation, situations};
+use ipu_testkit::strategies::{PlacementCase, situations};
 use ipu_testkit::{PolicyCheck, ReferenceInventory};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn pinned_fits_exactly_if_what_is_pinned_is_a_free_legal_block(
-        Situation { reference, inventory, request, .. } in situations(), at in any::<Index>(), aligned in prop::bool::weighted(0.8),
+        PlacementCase { reference, inventory, request, .. } in situations(), at in any::<Index>(), aligned in prop::bool::weighted(0.8),
     ) {
         let (size, scope) = (request.size.get(), request.allocation.as_ref());
         let from = at.index(reference.topology().link_domains() as usize) as u32;
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn link_domains_of_one_allocation_are_placed_until_as_many_as_were_counted(Situation { reference, inventory, request, .. } in situations()) {
+    fn link_domains_of_one_allocation_are_placed_until_as_many_as_were_counted(PlacementCase { reference, inventory, request, .. } in situations()) {
         let scope = request.allocation.as_ref();
         // Every choice is tried: only for few. Up to 64 IPUs the check of policies asks for this.
         prop_assume!(scope.is_some() && reference.topology().link_domains() <= 8);

@@ -1,8 +1,8 @@
 //! How many instances of a job request their partition at once.
 
 use ipu_core::{
-    Effect, InstanceFacts, InstanceStatus, Limits, Observation, Outcome, PartitionFacts, RawJob, Reason,
-    Timestamp, check_plan, plan,
+    Effect, InstanceFacts, InstanceOutcome, InstanceStatus, Limits, Observation, PartitionFacts, RawJob,
+    Reason, Timestamp, check_plan, plan,
 };
 
 #[test]
@@ -28,7 +28,7 @@ fn an_instance_that_has_ended_leaves_its_request_to_the_others() {
     };
     assert_eq!(requests(&seen), 0);
     let mut ended = InstanceStatus::new(0);
-    ended.outcome = Some(Outcome::Failed(1));
+    ended.outcome = Some(InstanceOutcome::Failed(1));
     seen.status.instances = [ended, InstanceStatus::new(1)].into();
     assert_eq!(requests(&seen), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{AgentAttributes, AgentId, Discovered, IpuAddress, Topology, TopologyError};
+use ipu_core::{AgentAttributes, AgentId, DiscoveredTopology, IpuAddress, Topology, TopologyError};
 use ipu_testkit::strategies::topologies;
 use proptest::prelude::*;
 
@@ -147,7 +147,7 @@ fn ipus_that_are_not_ok_or_not_listed_are_unhealthy() {
     let ipus = agents.get_mut(&second).unwrap();
     ipus.remove(&3);
     ipus.get_mut(&0).unwrap().insert("health".into(), "bad".into());
-    let Discovered {
+    let DiscoveredTopology {
         topology, unhealthy, ..
     } = Topology::from_agents(&agents).unwrap();
     assert_eq!(topology.ipus(), 16);

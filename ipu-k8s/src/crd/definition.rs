@@ -5,7 +5,7 @@ mod rules;
 use serde_json::{Map, Value, json};
 
 use super::job::IpuJob;
-use super::schema::{Field, IPU_JOB, Kind, Presence, SPEC, STATUS, Wire};
+use super::schema::{Field, FieldKind, FieldPresence, IPU_JOB, SPEC, STATUS, WireFormat};
 
 /// Where a Pod template says what the source of a variable is.
 const ENV_VAR_SOURCE: &str =
@@ -137,7 +137,7 @@ impl Schema<'_> {
         let mut schema = json!({"type": "object", "properties": properties});
         let required: Vec<_> = fields
             .iter()
-            .filter(|field| matches!(field.presence, Presence::Required))
+            .filter(|field| matches!(field.presence, FieldPresence::Required))
             .map(|field| field.name)
             .collect();
         if !required.is_empty() {
@@ -149,8 +149,8 @@ impl Schema<'_> {
     fn field(&self, parent: &str, field: &Field) -> Value {
         let path = format!("{parent}.{}", field.name);
         let mut schema = match field.wire {
-            Wire::Kind => self.kind(&path, field.kind),
-            Wire::Integer { least, most } => {
+            WireFormat::Kind => self.kind(&path, field.kind),
+            WireFormat::Integer { least, most } => {
                 let mut schema = json!({"type": "integer", "format": "int32"});
                 if least > i32::MIN {
                     schema["minimum"] = least.into();
@@ -160,50 +160,50 @@ impl Schema<'_> {
                 }
                 schema
             }
-            Wire::Long => json!({"type": "integer", "format": "int64"}),
-            Wire::Float => json!({"type": "number"}),
-            Wire::Count { most } => ruled(rules::count(&path, most)),
-            Wire::PowerOfTwo { most } => ruled(rules::power_of_two(&path, most)),
-            Wire::NumberOrText => number_or_text(),
-            Wire::Pattern(pattern) => {
+            WireFormat::Long => json!({"type": "integer", "format": "int64"}),
+            WireFormat::Float => json!({"type": "number"}),
+            WireFormat::Count { most } => ruled(rules::count(&path, most)),
+            WireFormat::PowerOfTwo { most } => ruled(rules::power_of_two(&path, most)),
+            WireFormat::NumberOrText => number_or_text(),
+            WireFormat::Pattern(pattern) => {
                 let mut schema = number_or_text();
                 schema["pattern"] = pattern.into();
                 schema
             }
-            Wire::Token { most } => {
+            WireFormat::Token { most } => {
                 json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": TOKEN})
             }
-            Wire::OneOf(words) => json!({"type": "string", "enum": words}),
-            Wire::Time => json!({"type": "string", "format": "date-time"}),
-            Wire::PodTemplate => self.pod_template.clone(),
-            Wire::EnvVarSource => {
+            WireFormat::OneOf(words) => json!({"type": "string", "enum": words}),
+            WireFormat::Time => json!({"type": "string", "format": "date-time"}),
+            WireFormat::PodTemplate => self.pod_template.clone(),
+            WireFormat::EnvVarSource => {
                 let known = self.pod_template.pointer(ENV_VAR_SOURCE);
                 known.cloned().unwrap_or_else(anything)
             }
-            Wire::NumberMap => {
+            WireFormat::NumberMap => {
                 json!({"type": "object", "additionalProperties": {"type": "integer", "format": "int64"}})
             }
-            Wire::Integers => json!({"type": "array", "items": {"type": "integer", "format": "int32"}}),
+            WireFormat::Integers => json!({"type": "array", "items": {"type": "integer", "format": "int32"}}),
         };
         schema["description"] = field.about.into();
         match field.presence {
-            Presence::Optional | Presence::Required => {}
-            Presence::Number(number) => schema["default"] = number.into(),
-            Presence::Text(text) => schema["default"] = text.into(),
+            FieldPresence::Optional | FieldPresence::Required => {}
+            FieldPresence::Number(number) => schema["default"] = number.into(),
+            FieldPresence::Text(text) => schema["default"] = text.into(),
         }
         schema
     }
 
-    fn kind(&self, path: &str, kind: Kind) -> Value {
+    fn kind(&self, path: &str, kind: FieldKind) -> Value {
         match kind {
-            Kind::Scalar => number_or_text(),
-            Kind::Text => json!({"type": "string"}),
-            Kind::Flag => json!({"type": "boolean"}),
-            Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
-            Kind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
-            Kind::Object(fields) => self.object(path, fields),
-            Kind::Objects(fields) => json!({"type": "array", "items": self.object(path, fields)}),
-            Kind::Any => anything(),
+            FieldKind::Scalar => number_or_text(),
+            FieldKind::Text => json!({"type": "string"}),
+            FieldKind::Flag => json!({"type": "boolean"}),
+            FieldKind::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            FieldKind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            FieldKind::Object(fields) => self.object(path, fields),
+            FieldKind::Objects(fields) => json!({"type": "array", "items": self.object(path, fields)}),
+            FieldKind::Any => anything(),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Reading a file of manifests: YAML documents or JSON, of which those that are IPUJobs are wanted.
 
-use ipu_core::{Limits, Origin, Parsed, Violation, Warning};
+use ipu_core::{JobOrigin, Limits, ParsedJob, Violation, Warning};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::edit::{Edit, EditError};
+use super::edit::{EditError, FieldEdit};
 use super::job::IpuJob;
 use super::schema::{IPU_JOB, prune};
 
@@ -18,7 +18,7 @@ pub enum Document {
     /// An IPUJob.
     IpuJob(Box<Manifest>),
     /// Anything else, such as a PersistentVolume: not for us, and worth a word.
-    Skipped(Skipped),
+    Skipped(SkippedDocument),
 }
 
 /// An IPUJob as a file has it.
@@ -34,7 +34,7 @@ pub struct Manifest {
 
 /// A document that is not an IPUJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedDocument {
     /// Its kind; empty if it has none.
     pub kind: String,
     /// Its name; empty if it has none.
@@ -72,7 +72,7 @@ pub enum ManifestError {
     )]
     NoIpuJob {
         /// What it has instead.
-        found: Vec<Skipped>,
+        found: Vec<SkippedDocument>,
     },
     /// A change that was asked for cannot be made.
     #[error("the change cannot be made to the job of line {line}")]
@@ -84,7 +84,7 @@ pub enum ManifestError {
     },
 }
 
-fn others(found: &[Skipped]) -> String {
+fn others(found: &[SkippedDocument]) -> String {
     if found.is_empty() {
         return ", which is empty".into();
     }
@@ -105,14 +105,14 @@ impl Manifest {
     /// # Errors
     ///
     /// Everything that is wrong with it: fields that are none, values of a wrong kind, and broken rules.
-    pub fn parse(&self, limits: &Limits) -> Result<Parsed, Vec<Violation>> {
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
         let (parsed, mut violations) = match self.job.to_raw().parse(limits) {
             Ok(parsed) => (Some(parsed), Vec::new()),
             Err(violations) => (None, violations),
         };
         let idle = self.job.without_containers();
         let (refused, tolerated) = match limits.origin() {
-            Origin::Stored => (None, idle),
+            JobOrigin::Stored => (None, idle),
             _ => (idle, None),
         };
         violations.extend(refused);
@@ -201,7 +201,7 @@ impl IpuJob {
 ///
 /// The text is too large, neither YAML nor JSON, or has no IPUJob; or an edit does not fit. What is wrong with an IPUJob
 /// is not an error here: [`Manifest::parse`] says it.
-pub fn read_manifests(text: &str, edits: &[Edit]) -> Result<Vec<Document>, ManifestError> {
+pub fn read_manifests(text: &str, edits: &[FieldEdit]) -> Result<Vec<Document>, ManifestError> {
     if text.len() > MAX_MANIFEST_BYTES {
         return Err(ManifestError::TooLarge { bytes: text.len() });
     }
@@ -264,7 +264,7 @@ fn syntax(error: &serde_saphyr::Error) -> ManifestError {
 fn classify(
     line: u64,
     mut value: Value,
-    edits: &[Edit],
+    edits: &[FieldEdit],
     to: &mut Vec<Document>,
 ) -> Result<(), ManifestError> {
     let word = |value: &Value, pointer: &str| {
@@ -280,7 +280,7 @@ fn classify(
     }
     if !kind.eq_ignore_ascii_case(IpuJob::KIND) {
         let name = word(&value, "/metadata/name");
-        to.push(Document::Skipped(Skipped { kind, name, line }));
+        to.push(Document::Skipped(SkippedDocument { kind, name, line }));
         return Ok(());
     }
     for edit in edits {

@@ -22,14 +22,14 @@ const MAX_INDEX: usize = 1000;
 /// # Ok::<(), ipu_k8s::crd::EditError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Edit {
-    path: Vec<Step>,
+pub struct FieldEdit {
+    path: Vec<PathSegment>,
     /// None removes the field.
     value: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathSegment {
     Field(String),
     Item(usize),
 }
@@ -60,7 +60,7 @@ pub enum EditError {
     },
 }
 
-impl std::str::FromStr for Edit {
+impl std::str::FromStr for FieldEdit {
     type Err = EditError;
 
     fn from_str(text: &str) -> Result<Self, EditError> {
@@ -68,10 +68,9 @@ impl std::str::FromStr for Edit {
             .split_once('=')
             .ok_or_else(|| EditError::NoAssignment { text: text.into() })?;
         let mut steps = steps(path).ok_or_else(|| EditError::BadPath { path: path.into() })?;
-        let rooted =
-            matches!(steps.first(), Some(Step::Field(first)) if first == "spec" || first == "metadata");
+        let rooted = matches!(steps.first(), Some(PathSegment::Field(first)) if first == "spec" || first == "metadata");
         if !rooted {
-            steps.insert(0, Step::Field("spec".into()));
+            steps.insert(0, PathSegment::Field("spec".into()));
         }
         let value = match value.trim() {
             "" => None,
@@ -81,7 +80,7 @@ impl std::str::FromStr for Edit {
     }
 }
 
-impl std::fmt::Display for Edit {
+impl std::fmt::Display for FieldEdit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&shown(&self.path))?;
         match &self.value {
@@ -103,7 +102,7 @@ impl std::fmt::Display for Edit {
     }
 }
 
-impl Edit {
+impl FieldEdit {
     /// Makes the change, with everything on the way to it.
     pub(super) fn apply(&self, to: &mut Value) -> Result<(), EditError> {
         let mut at = to;
@@ -115,10 +114,10 @@ impl Edit {
         }
         match (&self.value, last) {
             (Some(value), step) => *self.enter(at, step, way.len())? = value.clone(),
-            (None, Step::Field(name)) => {
+            (None, PathSegment::Field(name)) => {
                 at.as_object_mut().and_then(|object| object.remove(name));
             }
-            (None, Step::Item(index)) => {
+            (None, PathSegment::Item(index)) => {
                 if let Some(items) = at.as_array_mut().filter(|items| *index < items.len()) {
                     items.remove(*index);
                 }
@@ -128,24 +127,29 @@ impl Edit {
     }
 
     /// What `step`, the one after `walked` others, leads to within `at`; made if absent.
-    fn enter<'a>(&self, at: &'a mut Value, step: &Step, walked: usize) -> Result<&'a mut Value, EditError> {
+    fn enter<'a>(
+        &self,
+        at: &'a mut Value,
+        step: &PathSegment,
+        walked: usize,
+    ) -> Result<&'a mut Value, EditError> {
         if at.is_null() {
             *at = match step {
-                Step::Field(_) => Value::Object(Map::new()),
-                Step::Item(_) => Value::Array(Vec::new()),
+                PathSegment::Field(_) => Value::Object(Map::new()),
+                PathSegment::Item(_) => Value::Array(Vec::new()),
             };
         }
         match (step, at) {
-            (Step::Field(name), Value::Object(object)) => {
+            (PathSegment::Field(name), Value::Object(object)) => {
                 Ok(object.entry(name.clone()).or_insert(Value::Null))
             }
-            (Step::Item(index), Value::Array(items)) if *index <= items.len() => {
+            (PathSegment::Item(index), Value::Array(items)) if *index <= items.len() => {
                 if *index == items.len() {
                     items.push(Value::Null);
                 }
                 Ok(&mut items[*index])
             }
-            (Step::Field(_) | Step::Item(_), _) => Err(EditError::InTheWay {
+            (PathSegment::Field(_) | PathSegment::Item(_), _) => Err(EditError::InTheWay {
                 path: shown(&self.path),
                 at: shown(&self.path[..walked]),
             }),
@@ -153,21 +157,21 @@ impl Edit {
     }
 }
 
-fn shown(path: &[Step]) -> String {
+fn shown(path: &[PathSegment]) -> String {
     let mut text = String::new();
     for step in path {
         match step {
-            Step::Field(name) => {
+            PathSegment::Field(name) => {
                 let dot = if text.is_empty() { "" } else { "." };
                 text.push_str(&format!("{dot}{}", name.replace('.', "\\.")));
             }
-            Step::Item(index) => text.push_str(&format!("[{index}]")),
+            PathSegment::Item(index) => text.push_str(&format!("[{index}]")),
         }
     }
     text
 }
 
-fn steps(path: &str) -> Option<Vec<Step>> {
+fn steps(path: &str) -> Option<Vec<PathSegment>> {
     let mut steps = Vec::new();
     // A character that names do not have stands for an escaped dot meanwhile.
     for part in path.trim().replace("\\.", "\0").split('.') {
@@ -177,10 +181,12 @@ fn steps(path: &str) -> Option<Vec<Step>> {
         if name.is_empty() {
             return None;
         }
-        steps.push(Step::Field(name.replace('\0', ".")));
+        steps.push(PathSegment::Field(name.replace('\0', ".")));
         for index in indices.into_iter().flat_map(|rest| rest.split('[')) {
             let index: usize = index.strip_suffix(']')?.parse().ok()?;
-            steps.push(Step::Item(Some(index).filter(|index| *index <= MAX_INDEX)?));
+            steps.push(PathSegment::Item(
+                Some(index).filter(|index| *index <= MAX_INDEX)?,
+            ));
         }
     }
     Some(steps)

@@ -15,7 +15,7 @@ pub struct HostView {
     /// Variables, of the workers and of the launcher, whose value only Kubernetes can find.
     pub unsupported_env: Vec<UnsupportedEnv>,
     /// What else the template asks for: its own fields, then those of the first container.
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<IgnoredField>,
 }
 
 /// The first container of a template.
@@ -48,7 +48,7 @@ pub struct UnsupportedEnv {
 
 /// Something that a template asks for and a host does not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ignored {
+pub struct IgnoredField {
     /// The path of the field.
     pub field: String,
     /// What it says, in short: the volume `data (nfs)`, for example.
@@ -71,7 +71,7 @@ impl IpuJob {
     ///
     /// There is no container, or a field of it that a host needs is of a wrong kind.
     pub fn host_view(&self) -> Result<HostView, Vec<Violation>> {
-        let mut reader = Reader::default();
+        let mut reader = TemplateReader::default();
         let template = self.spec.workers.as_ref().and_then(|w| w.template.as_ref());
         let template = template.and_then(|template| template.0.as_object());
         let container = template.and_then(|template| reader.template(template));
@@ -102,7 +102,7 @@ impl IpuJob {
         }
     }
 
-    fn launcher_env(&self, reader: &mut Reader) {
+    fn launcher_env(&self, reader: &mut TemplateReader) {
         let env = self.spec.launcher.iter().flat_map(|launcher| &launcher.env);
         for (i, var) in env.enumerate() {
             if let Some(source) = &var.value_from {
@@ -123,13 +123,13 @@ fn no_containers(value: Option<&str>) -> Violation {
 
 /// What is found while a template is read.
 #[derive(Default)]
-struct Reader {
+struct TemplateReader {
     violations: Vec<Violation>,
     unsupported_env: Vec<UnsupportedEnv>,
-    ignored: Vec<Ignored>,
+    ignored: Vec<IgnoredField>,
 }
 
-impl Reader {
+impl TemplateReader {
     fn template(&mut self, template: &Map<String, Value>) -> Option<HostContainer> {
         if let Some(annotations) = template.get("metadata").and_then(|m| m.get("annotations")) {
             self.ignore(&format!("{TEMPLATE}.metadata.annotations"), annotations);
@@ -268,7 +268,7 @@ impl Reader {
     }
 
     fn ignore(&mut self, field: &str, value: &Value) {
-        self.ignored.push(Ignored {
+        self.ignored.push(IgnoredField {
             field: field.into(),
             what: summary(value),
         });

@@ -13,16 +13,16 @@ pub(super) use self::status::STATUS;
 #[derive(Clone, Copy)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     /// What it means, for `kubectl explain` and the reference.
     pub(super) about: &'static str,
-    pub(super) wire: Wire,
-    pub(super) presence: Presence,
+    pub(super) wire: WireFormat,
+    pub(super) presence: FieldPresence,
 }
 
 /// What a field may hold.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     /// A number or a text: the custom resource 1.2.0 wants some numbers as strings.
     Scalar,
     Text,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 /// What the custom resource asks of a field beyond its kind.
 #[derive(Clone, Copy)]
-pub(super) enum Wire {
+pub(super) enum WireFormat {
     /// Nothing.
     Kind,
     /// A whole number of 32 bits in these bounds.
@@ -73,7 +73,7 @@ pub(super) enum Wire {
 
 /// Whether a field has to be there, and what counts if it is not.
 #[derive(Clone, Copy)]
-pub(super) enum Presence {
+pub(super) enum FieldPresence {
     Optional,
     Required,
     /// The API server stores this number.
@@ -83,48 +83,48 @@ pub(super) enum Presence {
 }
 
 /// A field that is described.
-const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
+const fn field(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
     Field {
         name,
         kind,
         about,
-        wire: Wire::Kind,
-        presence: Presence::Optional,
+        wire: WireFormat::Kind,
+        presence: FieldPresence::Optional,
     }
 }
 
 /// A field of Kubernetes' own.
-const fn known(name: &'static str, kind: Kind) -> Field {
+const fn known(name: &'static str, kind: FieldKind) -> Field {
     field(name, kind, "")
 }
 
 impl Field {
-    const fn wire(mut self, wire: Wire) -> Self {
+    const fn wire(mut self, wire: WireFormat) -> Self {
         self.wire = wire;
         self
     }
 
     /// A whole number from `least` on.
     const fn from(self, least: i32) -> Self {
-        self.wire(Wire::Integer {
+        self.wire(WireFormat::Integer {
             least,
             most: i32::MAX,
         })
     }
 
-    const fn presence(mut self, presence: Presence) -> Self {
+    const fn presence(mut self, presence: FieldPresence) -> Self {
         self.presence = presence;
         self
     }
 
     const fn required(self) -> Self {
-        self.presence(Presence::Required)
+        self.presence(FieldPresence::Required)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Kind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
+    use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
     use super::*;
 
     const GUIDE: &str = include_str!("../../../docs/ipujob.md");

@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use ipu_core::{
-    Culprit, Exit, FirstFailure, InstanceStatus, JobPhase, JobStatus, Outcome, Reason, Timestamp,
+    Exit, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Reason,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -368,9 +369,11 @@ impl InstanceReport {
         status.attempt = self.attempt;
         status.retry_at = self.retry_time.map(|time| time.0);
         status.outcome = match self.state.as_str() {
-            SUCCEEDED => Some(Outcome::Succeeded),
-            SESSION_OVER => Some(Outcome::SessionOver),
-            FAILED => Some(Outcome::Failed(self.exit_code.unwrap_or(Outcome::LOST))),
+            SUCCEEDED => Some(InstanceOutcome::Succeeded),
+            SESSION_OVER => Some(InstanceOutcome::SessionOver),
+            FAILED => Some(InstanceOutcome::Failed(
+                self.exit_code.unwrap_or(InstanceOutcome::LOST),
+            )),
             _ => None,
         };
         status.running_since = self.running_time.map(|time| time.0);
@@ -388,9 +391,9 @@ impl InstanceReport {
         self.retry_time = status.retry_at.map(Time);
         self.exit_code = None;
         match status.outcome {
-            Some(Outcome::Succeeded) => self.state = SUCCEEDED.to_owned(),
-            Some(Outcome::SessionOver) => self.state = SESSION_OVER.to_owned(),
-            Some(Outcome::Failed(code)) => {
+            Some(InstanceOutcome::Succeeded) => self.state = SUCCEEDED.to_owned(),
+            Some(InstanceOutcome::SessionOver) => self.state = SESSION_OVER.to_owned(),
+            Some(InstanceOutcome::Failed(code)) => {
                 self.state = FAILED.to_owned();
                 self.exit_code = Some(code);
             }
@@ -431,11 +434,11 @@ impl FailureReport {
             ..Self::default()
         };
         report.kind = match failure.culprit {
-            Culprit::Worker { worker } => {
+            FailedComponent::Worker { worker } => {
                 report.worker = Some(worker);
                 "Worker"
             }
-            Culprit::Launcher => "Launcher",
+            FailedComponent::Launcher => "Launcher",
             _ => "Partition",
         }
         .to_owned();
@@ -454,9 +457,9 @@ impl FailureReport {
         FirstFailure {
             instance: self.instance,
             culprit: match (self.worker, self.kind.as_str()) {
-                (Some(worker), _) => Culprit::Worker { worker },
-                (None, "Launcher") => Culprit::Launcher,
-                (None, _) => Culprit::Partition,
+                (Some(worker), _) => FailedComponent::Worker { worker },
+                (None, "Launcher") => FailedComponent::Launcher,
+                (None, _) => FailedComponent::Partition,
             },
             attempt: self.attempt,
             exit: match (self.signal, self.exit_code) {

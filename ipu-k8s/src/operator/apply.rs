@@ -1,36 +1,36 @@
 //! Effects, one by one: each carries every choice, so that nothing is decided here.
 
-use ipu_core::{Effect, Gone, JobKey, PartitionId, PartitionSpec};
+use ipu_core::{Effect, JobKey, MissingProcess, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::observe::Seen;
+use super::observe::ObservedJob;
 use super::pods::KubePod;
 use super::port::PortError;
-use super::reconcile::Operator;
+use super::reconcile::Reconciler;
 use crate::crd::IpuJob;
-use crate::resources::{Blueprint, Place};
+use crate::resources::{PartitionEndpoint, ResourceBuilder};
 
 /// Whether an effect changed anything, so that it is worth looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Applied {
     Moved,
     Still,
     /// The job is let go of.
     Over,
 }
 
-impl Operator {
+impl Reconciler {
     pub(super) async fn apply(
         &self,
         effect: &Effect,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         object: &Value,
-        seen: &mut Seen,
-    ) -> Result<Step, PortError> {
+        seen: &mut ObservedJob,
+    ) -> Result<Applied, PortError> {
         let spec = blueprint.spec;
         let key = spec.key();
         match effect {
@@ -47,7 +47,7 @@ impl Operator {
                     .get(instance)
                     .is_some_and(|known| waits_as_wanted(known, &wanted))
                 {
-                    return Ok(Step::Still);
+                    return Ok(Applied::Still);
                 }
                 let asking = self.cache.asks(key, *instance);
                 let document = self.partitions.ensure(partition, &wanted).await?;
@@ -57,7 +57,7 @@ impl Operator {
                 let same = known
                     .is_some_and(|known| known.state == document.state && known.attempt == document.attempt);
                 // What was only just asked for is worth telling; what is being made is told by itself.
-                Ok(if same { Step::Still } else { Step::Moved })
+                Ok(if same { Applied::Still } else { Applied::Moved })
             }
             Effect::ResetPartition {
                 instance,
@@ -70,7 +70,7 @@ impl Operator {
                 let document = self.partitions.reset(partition, &how).await?;
                 self.cache.saw(key, *instance, Some(&document));
                 seen.partitions.insert(*instance, document);
-                Ok(Step::Moved)
+                Ok(Applied::Moved)
             }
             Effect::StartWorker {
                 instance,
@@ -81,7 +81,7 @@ impl Operator {
                 let place = place(seen, *instance, partition)?;
                 self.share(blueprint, *attempt).await?;
                 let pod = blueprint.worker(*instance, *worker, *attempt, &place);
-                let who = Gone {
+                let who = MissingProcess {
                     worker: Some(*worker),
                     attempt: *attempt,
                 };
@@ -96,7 +96,7 @@ impl Operator {
                 self.share(blueprint, *attempt).await?;
                 self.grant(blueprint, *instance).await?;
                 let pod = blueprint.launcher(*instance, *attempt, &place);
-                let who = Gone {
+                let who = MissingProcess {
                     worker: None,
                     attempt: *attempt,
                 };
@@ -130,11 +130,11 @@ impl Operator {
                 } else {
                     seen.partitions.remove(instance);
                 }
-                Ok(Step::Moved)
+                Ok(Applied::Moved)
             }
             Effect::Finalize => {
                 self.let_go(key, object).await?;
-                Ok(Step::Over)
+                Ok(Applied::Over)
             }
             other => Err(PortError::Refused {
                 code: "UnknownEffect".to_owned(),
@@ -145,7 +145,7 @@ impl Operator {
 
     async fn release(
         &self,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         attempt: u32,
         partition: &PartitionId,
     ) -> Result<(), PortError> {
@@ -156,7 +156,7 @@ impl Operator {
     }
 
     /// Sees to what workers and launchers need to be there before them: for each attempt anew, because somebody may have deleted it.
-    async fn share(&self, blueprint: &Blueprint<'_>, attempt: u32) -> Result<(), PortError> {
+    async fn share(&self, blueprint: &ResourceBuilder<'_>, attempt: u32) -> Result<(), PortError> {
         let objects = blueprint.shared();
         if objects.is_empty() {
             return Ok(());
@@ -181,21 +181,21 @@ impl Operator {
     /// Creates a Kubernetes Pod: of this process, with its instance.
     async fn start(
         &self,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         pod: &Value,
-        who: (u32, Gone),
-    ) -> Result<Step, PortError> {
+        who: (u32, MissingProcess),
+    ) -> Result<Applied, PortError> {
         let lists = self.cache.lists();
         match self.api.create_pod(pod).await {
             Ok(created) => {
                 self.cache.answered(&created, lists);
-                Ok(Step::Moved)
+                Ok(Applied::Moved)
             }
             Err(PortError::Conflict(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 let key = blueprint.spec.key();
                 let Some(there) = self.api.pod(key.namespace.as_str(), name).await? else {
-                    return Ok(Step::Moved);
+                    return Ok(Applied::Moved);
                 };
                 if !KubePod::read(&there).is_some_and(|pod| pod.owned && pod.job == *key) {
                     return Err(PortError::Refused {
@@ -208,9 +208,9 @@ impl Operator {
                 // The watch will not call it news when it gets there. Otherwise it has told, and looking again at once would only
                 // ask again.
                 Ok(if self.cache.answered(&there, lists) {
-                    Step::Moved
+                    Applied::Moved
                 } else {
-                    Step::Still
+                    Applied::Still
                 })
             }
             // Perhaps because what it needs was deleted.
@@ -228,12 +228,12 @@ impl Operator {
         }
     }
 
-    async fn stop(&self, seen: &Seen, which: impl Fn(&KubePod) -> bool) -> Result<Step, PortError> {
-        let mut step = Step::Still;
+    async fn stop(&self, seen: &ObservedJob, which: impl Fn(&KubePod) -> bool) -> Result<Applied, PortError> {
+        let mut step = Applied::Still;
         for pod in seen.pods.iter().filter(|pod| which(pod)) {
             if pod.gone {
                 self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                step = Step::Moved;
+                step = Applied::Moved;
                 continue;
             }
             if pod.leaving {
@@ -244,7 +244,7 @@ impl Operator {
                 Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
                 Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
                     self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                    step = Step::Moved;
+                    step = Applied::Moved;
                 }
                 Err(error) => return Err(error),
             }
@@ -281,7 +281,12 @@ impl Operator {
 }
 
 /// What is asked for.
-fn wanted(blueprint: &Blueprint<'_>, instance: u32, attempt: u32, make: &PartitionSpec) -> PutPartition {
+fn wanted(
+    blueprint: &ResourceBuilder<'_>,
+    instance: u32,
+    attempt: u32,
+    make: &PartitionSpec,
+) -> PutPartition {
     let spec = blueprint.spec;
     let key = spec.key();
     let owner = OwnerDocument::new(
@@ -319,7 +324,7 @@ fn waits_as_wanted(known: &PartitionDocument, wanted: &PutPartition) -> bool {
 }
 
 /// Where the processes of an instance run.
-fn place(seen: &Seen, instance: u32, partition: &PartitionId) -> Result<Place, PortError> {
+fn place(seen: &ObservedJob, instance: u32, partition: &PartitionId) -> Result<PartitionEndpoint, PortError> {
     let document = seen
         .partitions
         .get(&instance)
@@ -341,7 +346,7 @@ fn place(seen: &Seen, instance: u32, partition: &PartitionId) -> Result<Place, P
         .controller
         .as_ref()
         .and_then(|controller| controller.node_label.as_deref());
-    Ok(Place {
+    Ok(PartitionEndpoint {
         partition: partition.clone(),
         env: document.env.clone(),
         node_label: label

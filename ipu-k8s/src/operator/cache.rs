@@ -7,18 +7,18 @@ mod holds;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{Gone, JobKey, Timestamp};
+use ipu_core::{JobKey, MissingProcess, Timestamp};
 
 use self::holds::Active;
 use super::pods::KubePod;
-use super::rights::Rights;
+use super::rights::LauncherRole;
 
 /// Shared by everybody who works on jobs.
 #[derive(Debug, Default)]
-pub struct Cache(Mutex<Known>);
+pub struct Cache(Mutex<CachedJob>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedJob {
     /// By their job, and by their name.
     pods: HashMap<JobKey, BTreeMap<String, KubePod>>,
     /// The newest version that the watch has told of.
@@ -37,7 +37,7 @@ struct Known {
     /// The version of a job that was written here and leaves nothing to be done.
     settled: HashMap<JobKey, u64>,
     /// The names of Kubernetes Pods of which it is not known whether they are there, by their job.
-    unsure: HashMap<JobKey, BTreeMap<String, Doubt>>,
+    unsure: HashMap<JobKey, BTreeMap<String, UnconfirmedPod>>,
     /// How many doubts there were.
     doubts: u64,
     /// How often a watch that began anew has listed everything.
@@ -51,9 +51,9 @@ struct Known {
     /// What was applied last of the objects that a job shares, by the job.
     applied: HashMap<JobKey, u64>,
     /// The rights of launchers that are known, by the job and the instance.
-    rights: HashMap<JobKey, BTreeMap<u32, Rights>>,
+    rights: HashMap<JobKey, BTreeMap<u32, LauncherRole>>,
     /// The processes that others took away, with their instances, by their job.
-    taken: HashMap<JobKey, BTreeSet<(u32, Gone)>>,
+    taken: HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>,
     /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
     /// seen here, or it was looked for.
     witnessed: HashMap<JobKey, BTreeMap<u32, u32>>,
@@ -63,10 +63,10 @@ struct Known {
 
 /// That it is not known whether a Kubernetes Pod is there.
 #[derive(Debug)]
-struct Doubt {
+struct UnconfirmedPod {
     number: u64,
     /// The process that it would be, with its instance, if its creation was not answered.
-    created: Option<(u32, Gone)>,
+    created: Option<(u32, MissingProcess)>,
 }
 
 impl Cache {
@@ -76,7 +76,7 @@ impl Cache {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedJob> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,12 +174,12 @@ impl Cache {
     }
 
     /// Returns the rights of the job's launchers by instance. Of an instance without an entry they are not known.
-    pub(super) fn rights(&self, job: &JobKey) -> BTreeMap<u32, Rights> {
+    pub(super) fn rights(&self, job: &JobKey) -> BTreeMap<u32, LauncherRole> {
         self.lock().rights.get(job).cloned().unwrap_or_default()
     }
 
     /// Records the rights of the launcher of an instance.
-    pub(super) fn has_rights(&self, job: &JobKey, instance: u32, rights: Rights) {
+    pub(super) fn has_rights(&self, job: &JobKey, instance: u32, rights: LauncherRole) {
         let mut known = self.lock();
         let all = known.rights.entry(job.clone()).or_default();
         all.insert(instance, rights);

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use ipu_core::{Exit, JobSpec, JobStatus, ProcessPhase, Shape, Timestamp};
+use ipu_core::{Exit, JobKind, JobSpec, JobStatus, ProcessPhase, Timestamp};
 
 use super::mpirun;
-use super::observe::{Deleted, Seen};
-use super::pods::{Count, KubePod};
-use super::reconcile::Operator;
+use super::observe::{Deleted, ObservedJob};
+use super::pods::{KubePod, PodOutcome};
+use super::reconcile::Reconciler;
 
 /// How far apart the times that Kubernetes writes must be to tell which came first: they are whole seconds, and what happens
 /// at the turn of one may be written in either order.
@@ -33,7 +33,7 @@ const MOST_LOGS: usize = 256;
 
 /// What is known of ends beside what the Kubernetes Pods say.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct FailureEvidence {
     /// The names of Kubernetes Pods that failed a moment ago, and are not looked at yet.
     pub(super) early: BTreeSet<String>,
     /// When they are.
@@ -45,18 +45,23 @@ pub(super) struct Ends {
     pub(super) logs: BTreeMap<String, String>,
 }
 
-impl Ends {
+impl FailureEvidence {
     /// What a launcher that failed tells of the rank that was first; none unless it ended as that rank did.
-    pub(super) fn told(&self, pod: &KubePod) -> Option<mpirun::Told> {
+    pub(super) fn told(&self, pod: &KubePod) -> Option<mpirun::RankFailure> {
         told(pod).or_else(|| told_in(pod, self.logs.get(&pod.name)?))
     }
 }
 
-impl Operator {
+impl Reconciler {
     /// Finds out which failures to look at, and what their logs say of their order.
-    pub(super) async fn look_at_ends(&self, spec: &JobSpec, status: &JobStatus, seen: &Seen) -> Ends {
-        let mut ends = Ends::default();
-        let failed = |pod: &&KubePod| pod.count() == Count::Failed;
+    pub(super) async fn look_at_ends(
+        &self,
+        spec: &JobSpec,
+        status: &JobStatus,
+        seen: &ObservedJob,
+    ) -> FailureEvidence {
+        let mut ends = FailureEvidence::default();
+        let failed = |pod: &&KubePod| pod.count() == PodOutcome::Failed;
         let uids: Vec<&str> = seen
             .pods
             .iter()
@@ -135,19 +140,19 @@ fn is_judged(pod: &KubePod, status: &JobStatus) -> bool {
 /// How long to wait before the failures among `pods`, all that there is of an instance, are judged; none if at once, or if
 /// there are none. `since` is when each of them was first heard of.
 fn rest(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Timestamp) -> Option<Duration> {
-    let of = |what: Count| pods.iter().filter(move |pod| pod.count() == what);
-    let launches = !matches!(spec.shape(), Shape::Workers);
+    let of = |what: PodOutcome| pods.iter().filter(move |pod| pod.count() == what);
+    let launches = !matches!(spec.shape(), JobKind::Workers);
     let mut launchers = pods.iter().filter(|pod| pod.worker.is_none()).peekable();
     // Without a launcher that may have begun something, its workers have nothing to do with one another.
     let apart = launches && launchers.peek().is_none();
     // What a launcher says of its ranks is the whole picture, unless the rank was killed: perhaps with all that it ran in.
     let told = launchers.any(|pod| {
         let killed = Exit::Signal(9).code();
-        pod.count() == Count::Succeeded || told(pod).is_some_and(|told| told.exit.code() != killed)
+        pod.count() == PodOutcome::Succeeded || told(pod).is_some_and(|told| told.exit.code() != killed)
     });
     // Others are about to take it away.
-    let leaving = of(Count::Failed).any(|pod| pod.leaving);
-    if apart || told || leaving || of(Count::Active).next().is_none() {
+    let leaving = of(PodOutcome::Failed).any(|pod| pod.leaving);
+    if apart || told || leaving || of(PodOutcome::Active).next().is_none() {
         return None;
     }
     let (first, last) = (since.iter().min()?, since.iter().max()?);
@@ -158,7 +163,7 @@ fn rest(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Timestamp) 
 }
 
 /// What the kubelet kept of the words of a launcher tells of the rank that was first.
-fn told(pod: &KubePod) -> Option<mpirun::Told> {
+fn told(pod: &KubePod) -> Option<mpirun::RankFailure> {
     match pod.end()? {
         ProcessPhase::Exited { last_lines, .. } => told_in(pod, last_lines),
         _ => None,
@@ -166,7 +171,7 @@ fn told(pod: &KubePod) -> Option<mpirun::Told> {
 }
 
 /// What `words` of a launcher tell of the rank that was first; none unless it ended by itself, as that rank did.
-fn told_in(pod: &KubePod, words: &str) -> Option<mpirun::Told> {
+fn told_in(pod: &KubePod, words: &str) -> Option<mpirun::RankFailure> {
     match pod.end()? {
         ProcessPhase::Exited { exit, cause, .. } if pod.worker.is_none() && cause.is_empty() => {
             mpirun::read(words).filter(|told| told.exit.code() == exit.code())

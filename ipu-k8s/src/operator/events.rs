@@ -25,7 +25,7 @@ const INSTANCE: usize = 128;
 
 /// What is to be sent.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Write {
+pub(super) enum EventWrite {
     Create(Box<Event>),
     /// A merge patch of the Event of this name.
     Count(String, Value),
@@ -35,7 +35,7 @@ pub(super) enum Write {
 
 /// One that was told.
 #[derive(Debug)]
-struct Said {
+struct PublishedEvent {
     reason: String,
     note: String,
     name: String,
@@ -47,12 +47,12 @@ struct Said {
 #[derive(Debug)]
 pub(super) struct Events {
     instance: String,
-    said: Mutex<Known>,
+    said: Mutex<JobEvents>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    jobs: HashMap<String, Vec<Said>>,
+struct JobEvents {
+    jobs: HashMap<String, Vec<PublishedEvent>>,
     swept: Timestamp,
 }
 
@@ -65,19 +65,19 @@ impl Events {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, JobEvents> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What tells users of `job` about `event`.
-    pub(super) fn write(&self, job: &Value, event: &JobEvent) -> Write {
+    pub(super) fn write(&self, job: &Value, event: &JobEvent) -> EventWrite {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
         let mut known = self.known();
         known.sweep(event.at);
         let said = known.jobs.entry(uid.clone()).or_default();
         said.retain(|said| event.at.since(said.last) < WINDOW);
-        let same = |said: &&mut Said| said.reason == event.reason && said.note == event.note;
+        let same = |said: &&mut PublishedEvent| said.reason == event.reason && said.note == event.note;
         if let Some(said) = said.iter_mut().find(same) {
             said.times = said.times.saturating_add(1);
             said.last = event.at;
@@ -85,21 +85,21 @@ impl Events {
                 count: said.times,
                 last_observed_time: time(event.at),
             };
-            return Write::Count(said.name.clone(), json!({ "series": series }));
+            return EventWrite::Count(said.name.clone(), json!({ "series": series }));
         }
         if said.len() >= MOST {
-            return Write::Nothing;
+            return EventWrite::Nothing;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let own_name = format!("{name}.{:x}", now.as_nanos());
-        said.push(Said {
+        said.push(PublishedEvent {
             reason: event.reason.clone(),
             note: event.note.clone(),
             name: own_name.clone(),
             times: 1,
             last: event.at,
         });
-        Write::Create(Box::new(Event {
+        EventWrite::Create(Box::new(Event {
             metadata: ObjectMeta {
                 namespace: Some(text("namespace")),
                 name: Some(own_name),
@@ -139,7 +139,7 @@ impl Events {
     }
 }
 
-impl Known {
+impl JobEvents {
     /// Forgets jobs that nothing was told of lately, now and then.
     fn sweep(&mut self, now: Timestamp) {
         if now.since(self.swept) < WINDOW {
@@ -184,9 +184,9 @@ mod tests {
         }
     }
 
-    fn created(write: Write) -> Event {
+    fn created(write: EventWrite) -> Event {
         match write {
-            Write::Create(event) => *event,
+            EventWrite::Create(event) => *event,
             other => panic!("{other:?}"),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
             serde_json::to_value(&other.event_time).unwrap(),
             "1970-01-12T13:46:41.000000Z"
         );
-        let Write::Count(name, patch) = events.write(&job("a"), &told(60, "exit code 1")) else {
+        let EventWrite::Count(name, patch) = events.write(&job("a"), &told(60, "exit code 1")) else {
             panic!("it is told again");
         };
         assert_eq!(Some(name), first.metadata.name);
@@ -227,7 +227,9 @@ mod tests {
     fn a_job_that_has_ever_new_words_is_told_of_until_it_has_had_its_share() {
         let events = Events::of("pod");
         let tell = |second: u64| events.write(&job("a"), &told(second, &format!("attempt {second}")));
-        let many = (0..100).filter(|second| tell(*second) != Write::Nothing).count();
+        let many = (0..100)
+            .filter(|second| tell(*second) != EventWrite::Nothing)
+            .count();
         assert_eq!(many, MOST);
         created(events.write(&job("b"), &told(100, "attempt 1")));
         created(tell(100 + WINDOW.as_secs()));

@@ -24,13 +24,13 @@ pub(super) type JobRef = ObjectRef<DynamicObject>;
 
 /// The jobs that are there.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct KnownJobs {
     all: HashSet<JobKey>,
     /// While a list of all is read: which were in it.
     listed: Option<HashSet<JobKey>>,
 }
 
-impl Names {
+impl KnownJobs {
     pub(super) fn has(&self, job: &JobKey) -> bool {
         self.all.contains(job)
     }
@@ -183,8 +183,8 @@ mod tests {
     use ipu_proxy_client::{ClientOptions, ProxyClient};
 
     use super::*;
-    use crate::operator::{KubeApi, Observer, Operator};
-    use crate::resources::Installation;
+    use crate::operator::{KubeApi, Observer, Reconciler};
+    use crate::resources::InstallationDefaults;
 
     #[test]
     fn a_job_that_is_kept_is_the_job_that_was_heard_of() {
@@ -235,11 +235,11 @@ mod tests {
         let api = KubeApi::new(kube::Config::new(nobody.parse().expect("an address")), "test");
         let proxy = ProxyClient::new(nobody, ClientOptions::default()).expect("a client");
         let cache = Arc::new(Cache::new());
-        let operator = Operator::new(
+        let operator = Reconciler::new(
             Arc::new(api.expect("a client")),
             Arc::new(proxy),
             Arc::clone(&cache),
-            Installation::default(),
+            InstallationDefaults::default(),
             Arc::new(Timestamp::default),
         );
         Shared::new(operator, cache, observer)

@@ -15,7 +15,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, Resource as _};
 use serde_json::{Value, json};
 
-use super::events::{Events, Write};
+use super::events::{EventWrite, Events};
 use super::port::{ApiServer, JobEvent, PortError};
 use crate::client::{Failure, METADATA_ONLY, bounded, connect};
 use crate::crd::IpuJob;
@@ -369,16 +369,16 @@ impl ApiServer for KubeApi {
         let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let (name, done) = match self.events.write(job, event) {
-            Write::Create(event) => {
+            EventWrite::Create(event) => {
                 let name = event.metadata.name.clone().unwrap_or_default();
                 (name, call(api.create(&by_us(), &event)).await)
             }
-            Write::Count(name, patch) => {
+            EventWrite::Count(name, patch) => {
                 let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
                 let done = call(api.patch(&name, &params, &patch)).await;
                 (name, done)
             }
-            Write::Nothing => return Ok(()),
+            EventWrite::Nothing => return Ok(()),
         };
         if done.is_err() {
             // Nothing counts in what may not be there.

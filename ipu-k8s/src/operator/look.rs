@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{Gone, InstanceStatus, JobSpec, JobStatus, Shape};
+use ipu_core::{InstanceStatus, JobKind, JobSpec, JobStatus, MissingProcess};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
-use super::ends::Ends;
-use super::observe::{Deleted, Seen, instances, missed};
+use super::ends::FailureEvidence;
+use super::observe::{Deleted, ObservedJob, instances, missed};
 use super::pods::{KubePod, moment};
 use super::port::PortError;
-use super::reconcile::Operator;
+use super::reconcile::Reconciler;
 use crate::crd::IpuJobStatus;
-use crate::resources::Blueprint;
+use crate::resources::ResourceBuilder;
 
 /// The processes of an instance that its record does not tell of, which are not among `pods`, and which may have been started: workers,
 /// or a launcher, which is none. It is started when all workers run, and a worker of which Kubernetes says that it has not run never has: of
@@ -26,7 +26,7 @@ fn missing(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Opt
         || !own
             .into_iter()
             .any(|pod| pod.worker.is_some() && pod.has_not_run());
-    let has_launcher = !matches!(spec.shape(), Shape::Workers);
+    let has_launcher = !matches!(spec.shape(), JobKind::Workers);
     let launcher = (has_launcher && all_ran && memory.launched.is_none()).then_some(None);
     let workers = (0..spec.workers_per_instance()).filter(|_| memory.running_since.is_none());
     let all = workers.map(Some).chain(launcher);
@@ -42,20 +42,20 @@ const fn counts(pod: &KubePod, goes: bool) -> bool {
     pod.owned || goes
 }
 
-impl Operator {
+impl Reconciler {
     /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
     /// they are active: what changes later is told.
     pub(super) async fn look(
         &self,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         object: &Value,
         status: &IpuJobStatus,
         mut answered: BTreeMap<u32, PartitionDocument>,
-    ) -> Result<Seen, PortError> {
+    ) -> Result<ObservedJob, PortError> {
         let spec = blueprint.spec;
         let key = spec.key();
         let remembered: JobStatus = status.remembered();
-        let mut seen = Seen {
+        let mut seen = ObservedJob {
             pods: self.cache.pods(key),
             taken: Vec::new(),
             partitions: BTreeMap::new(),
@@ -67,7 +67,7 @@ impl Operator {
             },
             told: self.cache.is_told(),
             now: self.now(),
-            ends: Ends::default(),
+            ends: FailureEvidence::default(),
         };
         let goes = seen.deleted == Deleted::Yes;
         seen.pods.retain(|pod| counts(pod, goes));
@@ -112,7 +112,7 @@ impl Operator {
     }
 
     /// Asks the API server for the Kubernetes Pods of these names, and puts what there is in the place of what was known.
-    async fn ask(&self, spec: &JobSpec, names: Vec<String>, seen: &mut Seen) -> Result<(), PortError> {
+    async fn ask(&self, spec: &JobSpec, names: Vec<String>, seen: &mut ObservedJob) -> Result<(), PortError> {
         let key = spec.key();
         let (pods, goes) = (&mut seen.pods, seen.deleted == Deleted::Yes);
         for name in names {
@@ -148,7 +148,12 @@ impl Operator {
     /// Finds the processes that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
     /// workers are not all there, or whose workers run and whose launcher is not there, and did not see to it himself, cannot know
     /// whether another operator had started them, and somebody took them away before their job said so.
-    async fn suspect(&self, spec: &JobSpec, status: &JobStatus, seen: &mut Seen) -> Result<(), PortError> {
+    async fn suspect(
+        &self,
+        spec: &JobSpec,
+        status: &JobStatus,
+        seen: &mut ObservedJob,
+    ) -> Result<(), PortError> {
         let key = spec.key();
         for index in 0..spec.instances() {
             let memory = status.instance(index);
@@ -182,7 +187,7 @@ impl Operator {
         &self,
         spec: &JobSpec,
         memory: &InstanceStatus,
-        seen: &mut Seen,
+        seen: &mut ObservedJob,
     ) -> Result<(), PortError> {
         let instance = memory.index;
         let name = |who: Option<u32>| match who {
@@ -193,7 +198,8 @@ impl Operator {
         self.ask(spec, names, seen).await?;
         for worker in missing(spec, memory, &seen.pods) {
             let attempt = memory.attempt;
-            self.cache.take(spec.key(), instance, Gone { worker, attempt });
+            self.cache
+                .take(spec.key(), instance, MissingProcess { worker, attempt });
         }
         Ok(())
     }

@@ -3,14 +3,14 @@
 //! Workers of a job with a launcher only serve: when a rank fails, it is the launcher that ends, and its output says why.
 //! A worker is named only where that is certain: if the words name it, or if every rank is on the worker of its number.
 
-use ipu_core::{Exit, JobSpec, Shape};
+use ipu_core::{Exit, JobKind, JobSpec};
 use serde_json::Value;
 
 use crate::crd::IpuJob;
 
 /// What was told of the rank that failed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct RankFailure {
     /// Its number in `MPI_COMM_WORLD`.
     pub(super) rank: u32,
     /// The host that it ran on, as `mpirun` calls it.
@@ -44,7 +44,7 @@ const HARMLESS: [&str; 9] = [
 ];
 
 /// Reads the end of a launcher's log; none if it tells of no rank. Of several tales, the last one counts.
-pub(super) fn read(log: &str) -> Option<Told> {
+pub(super) fn read(log: &str) -> Option<RankFailure> {
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
     let told = |(at, line): (usize, &&str)| {
         signalled(line)
@@ -55,13 +55,13 @@ pub(super) fn read(log: &str) -> Option<Told> {
 }
 
 /// `mpirun noticed that process rank 3 with PID 0 on node train-worker-3 exited on signal 11 (Segmentation fault).`
-fn signalled(line: &str) -> Option<Told> {
+fn signalled(line: &str) -> Option<RankFailure> {
     let (_, rest) = line.split_once(" noticed that process rank ")?;
     let (rank, rest) = rest.split_once(" with PID ")?;
     let (_, rest) = rest.split_once(" on node ")?;
     let (host, rest) = rest.split_once(" exited on signal ")?;
     let digits = rest.split(|other: char| !other.is_ascii_digit()).next()?;
-    Some(Told {
+    Some(RankFailure {
         rank: rank.parse().ok()?,
         host: Some(host.to_owned()),
         exit: Exit::Signal(digits.parse().ok().filter(|signal| *signal > 0)?),
@@ -70,14 +70,14 @@ fn signalled(line: &str) -> Option<Told> {
 
 /// `Process name: [[5111,1],3]`, and on the next line `Exit code:    7`. Ranks of another job than the first are none of
 /// those that the launcher was asked for.
-fn exited(line: &str, next: &str) -> Option<Told> {
+fn exited(line: &str, next: &str) -> Option<RankFailure> {
     let name = line.strip_prefix("Process name:")?.trim().strip_suffix(']')?;
     let (job, rank) = name.rsplit_once(',')?;
     if !job.ends_with(",1]") && !job.ends_with("@1") {
         return None;
     }
     let code = next.strip_prefix("Exit code:")?.trim().parse::<u8>().ok()?;
-    Some(Told {
+    Some(RankFailure {
         rank: rank.parse().ok()?,
         host: None,
         exit: of_shell(code).filter(|exit| !exit.is_success())?,
@@ -85,7 +85,7 @@ fn exited(line: &str, next: &str) -> Option<Told> {
 }
 
 /// `MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD`, and on the next line `with errorcode 5.`
-fn aborted(line: &str, next: &str) -> Option<Told> {
+fn aborted(line: &str, next: &str) -> Option<RankFailure> {
     let rest = line.strip_prefix("MPI_ABORT was invoked on rank ")?;
     let (rank, communicator) = rest.split_once(" in communicator ")?;
     // Ranks of another communicator have other numbers.
@@ -95,7 +95,7 @@ fn aborted(line: &str, next: &str) -> Option<Told> {
     let code = next.strip_prefix("with errorcode ")?.trim_end_matches('.');
     let code = code.parse::<i64>().ok()?.rem_euclid(256);
     let code = u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1);
-    Some(Told {
+    Some(RankFailure {
         rank: rank.parse().ok()?,
         host: None,
         exit: Exit::Code(code),
@@ -110,10 +110,10 @@ const fn of_shell(code: u8) -> Option<Exit> {
     }
 }
 
-impl Told {
+impl RankFailure {
     /// The worker of `instance` that the rank ran on, where that is certain.
     pub(super) fn worker(&self, job: &IpuJob, spec: &JobSpec, instance: u32) -> Option<u32> {
-        let Shape::Launcher { command } = spec.shape() else {
+        let JobKind::Launcher { command } = spec.shape() else {
             return None;
         };
         let workers = spec.workers_per_instance();
@@ -220,8 +220,8 @@ fn last_of(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn told(rank: u32, host: Option<&str>, exit: Exit) -> Option<Told> {
-        Some(Told {
+    fn told(rank: u32, host: Option<&str>, exit: Exit) -> Option<RankFailure> {
+        Some(RankFailure {
             rank,
             host: host.map(str::to_owned),
             exit,

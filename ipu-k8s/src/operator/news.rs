@@ -20,7 +20,7 @@ const MOST: usize = 10_000;
 
 /// Something that users of a job are to be told.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Telling {
+pub(super) struct PendingEvent {
     /// The job, with as much of its metadata as names it.
     pub(super) job: Value,
     pub(super) event: JobEvent,
@@ -28,29 +28,29 @@ pub(super) struct Telling {
 
 /// What is to be told, and whether there is something more urgent.
 #[derive(Debug, Default)]
-pub(super) struct News {
-    state: Mutex<State>,
+pub(super) struct EventQueue {
+    state: Mutex<EventQueueState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EventQueueState {
     /// Whether somebody tells what is in the line.
     open: bool,
     /// How many passes are under way.
     passes: usize,
     /// By when it is to be told at the latest.
-    line: BTreeMap<(Instant, u64), Telling>,
+    line: BTreeMap<(Instant, u64), PendingEvent>,
     came: u64,
 }
 
-impl News {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl EventQueue {
+    fn state(&self) -> MutexGuard<'_, EventQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts something into the line; answers it if nobody tells what is there.
-    pub(super) fn put(&self, telling: Telling) -> Option<Telling> {
+    pub(super) fn put(&self, telling: PendingEvent) -> Option<PendingEvent> {
         let mut state = self.state();
         if !state.open {
             return Some(telling);
@@ -71,7 +71,7 @@ impl News {
     }
 
     /// Waits for the next that is to be told now.
-    pub(super) async fn next(&self) -> Telling {
+    pub(super) async fn next(&self) -> PendingEvent {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // From now on, not from when it is first waited for.
@@ -94,9 +94,9 @@ impl News {
     }
 
     /// Something more urgent is under way until this is dropped.
-    pub(super) fn pass(&self) -> Pass<'_> {
+    pub(super) fn pass(&self) -> ReconcileGuard<'_> {
         self.state().passes += 1;
-        Pass(self)
+        ReconcileGuard(self)
     }
 
     /// From now on what is put into the line will be told.
@@ -105,7 +105,7 @@ impl News {
     }
 
     /// Nobody tells what is in the line any more; what is there.
-    pub(super) fn close(&self) -> Vec<Telling> {
+    pub(super) fn close(&self) -> Vec<PendingEvent> {
         let mut state = self.state();
         state.open = false;
         std::mem::take(&mut state.line).into_values().collect()
@@ -114,9 +114,9 @@ impl News {
 
 /// A pass over a job.
 #[derive(Debug)]
-pub(super) struct Pass<'a>(&'a News);
+pub(super) struct ReconcileGuard<'a>(&'a EventQueue);
 
-impl Drop for Pass<'_> {
+impl Drop for ReconcileGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.passes -= 1;
@@ -134,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    fn telling(severity: Severity, what: &str) -> Telling {
-        Telling {
+    fn telling(severity: Severity, what: &str) -> PendingEvent {
+        PendingEvent {
             job: json!({}),
             event: JobEvent {
                 severity,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     /// What is to be told next, and after how long.
-    async fn next(news: &News) -> (String, Duration) {
+    async fn next(news: &EventQueue) -> (String, Duration) {
         let begun = Instant::now();
         let told = news.next().await;
         (told.event.reason, begun.elapsed())
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_as_it_should_be_is_told_when_nothing_else_is_done_and_a_warning_at_once() {
-        let news = News::default();
+        let news = EventQueue::default();
         news.open();
         let (one, other) = (news.pass(), news.pass());
         for what in ["first", "second", "third"] {
@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_put_into_an_empty_line_is_told_at_once() {
-        let news = News::default();
+        let news = EventQueue::default();
         news.open();
         let put = async {
             tokio::time::sleep(Duration::from_secs(7)).await;
@@ -195,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_would_tell_comes_back() {
-        let news = News::default();
+        let news = EventQueue::default();
         let it = telling(Severity::Normal, "it");
         assert_eq!(news.put(it.clone()), Some(it.clone()));
         news.open();
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_more_than_can_be_kept_the_oldest_is_not_told() {
-        let news = News::default();
+        let news = EventQueue::default();
         news.open();
         for what in 0..=MOST {
             let _ = news.put(telling(Severity::Normal, &what.to_string()));

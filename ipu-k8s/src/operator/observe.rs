@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    Gone, InstanceFacts, JobSpec, JobStatus, Observation, PartitionFacts, ProcessPhase, Reason, Timestamp,
+    InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts, ProcessPhase, Reason,
+    Timestamp,
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
-use super::ends::{self, BLUR, Ends};
+use super::ends::{self, BLUR, FailureEvidence};
 use super::pods::{KubePod, tail};
 
 /// Everything that one pass looks at.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedJob {
     pub(super) pods: Vec<KubePod>,
     /// The processes that others took away, with their instances.
-    pub(super) taken: Vec<(u32, Gone)>,
+    pub(super) taken: Vec<(u32, MissingProcess)>,
     /// The partitions that the ledger has, by instance.
     pub(super) partitions: BTreeMap<u32, PartitionDocument>,
     pub(super) submitted: Timestamp,
@@ -24,7 +25,7 @@ pub(super) struct Seen {
     pub(super) told: bool,
     pub(super) now: Timestamp,
     /// What is known of ends besides.
-    pub(super) ends: Ends,
+    pub(super) ends: FailureEvidence,
 }
 
 /// Whether the deletion of a job was asked for.
@@ -71,7 +72,7 @@ pub(super) fn missed(spec: &JobSpec, status: &JobStatus, pods: &[KubePod]) -> Ve
     names
 }
 
-impl Seen {
+impl ObservedJob {
     /// What the core is told.
     pub(super) fn observation(&self, spec: &JobSpec, status: JobStatus) -> Observation {
         let mut facts: BTreeMap<u32, InstanceFacts> = BTreeMap::new();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ipu_core::{Exit, Gone, JobKey, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::{Exit, JobKey, MissingProcess, ProcessFacts, ProcessPhase, Timestamp};
 use serde_json::Value;
 
 use crate::crd::Time;
-use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, Role, WORKER};
+use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER};
 
 /// The most bytes that are kept of the end of a log.
 const LOG_BYTES: usize = 2048;
@@ -58,12 +58,12 @@ pub struct KubePod {
     told: bool,
     /// When the first of its containers began, init containers aside.
     began: Option<Timestamp>,
-    state: State,
+    state: PodState,
 }
 
 /// How far it is; what depends on the moment of looking is left open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum PodState {
     /// It could have started since then.
     Starting(Timestamp),
     /// Its images are being pulled, which counts for nothing.
@@ -80,8 +80,8 @@ impl KubePod {
         let label = |name: &str| metadata["labels"][name].as_str();
         let number = |name: &str| label(name).and_then(|text| text.parse().ok());
         let worker = match label(ROLE)? {
-            role if role == Role::Worker.label() => Some(number(WORKER)?),
-            role if role == Role::Launcher.label() => None,
+            role if role == PodRole::Worker.label() => Some(number(WORKER)?),
+            role if role == PodRole::Launcher.label() => None,
             _ => return None,
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -149,10 +149,10 @@ impl KubePod {
     }
 
     /// The process that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
-    pub(super) fn taken(&self) -> Option<Gone> {
+    pub(super) fn taken(&self) -> Option<MissingProcess> {
         let by_others = self.end().is_none() || self.cut_short.is_some();
         let taken = self.owned && !self.told && by_others;
-        taken.then_some(Gone {
+        taken.then_some(MissingProcess {
             worker: self.worker,
             attempt: self.attempt,
         })
@@ -193,23 +193,23 @@ impl KubePod {
             index: self.worker.unwrap_or(0),
             attempt: self.attempt,
             phase: match &self.state {
-                State::Starting(since) => starting(*since),
-                State::Pulling => starting(now),
-                State::Known(phase) => phase.clone(),
+                PodState::Starting(since) => starting(*since),
+                PodState::Pulling => starting(now),
+                PodState::Known(phase) => phase.clone(),
             },
         }
     }
 
     /// Whether it is on its way to running, and none of its containers has run.
     pub(super) const fn has_not_run(&self) -> bool {
-        self.began.is_none() && matches!(self.state, State::Starting(_) | State::Pulling)
+        self.began.is_none() && matches!(self.state, PodState::Starting(_) | PodState::Pulling)
     }
 
     /// How it ended; none if it has not.
     pub(super) const fn end(&self) -> Option<&ProcessPhase> {
         match &self.state {
-            State::Known(end @ (ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. })) => Some(end),
-            State::Known(_) | State::Starting(_) | State::Pulling => None,
+            PodState::Known(end @ (ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. })) => Some(end),
+            PodState::Known(_) | PodState::Starting(_) | PodState::Pulling => None,
         }
     }
 
@@ -224,11 +224,11 @@ impl KubePod {
 
     /// Whether it is still there to be counted as active, or how it ended.
     #[must_use]
-    pub fn count(&self) -> Count {
+    pub fn count(&self) -> PodOutcome {
         match &self.state {
-            State::Known(ProcessPhase::Exited { exit, .. }) if exit.is_success() => Count::Succeeded,
-            State::Known(ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => Count::Failed,
-            State::Starting(_) | State::Pulling | State::Known(_) => Count::Active,
+            PodState::Known(ProcessPhase::Exited { exit, .. }) if exit.is_success() => PodOutcome::Succeeded,
+            PodState::Known(ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => PodOutcome::Failed,
+            PodState::Starting(_) | PodState::Pulling | PodState::Known(_) => PodOutcome::Active,
         }
     }
 
@@ -243,15 +243,15 @@ impl KubePod {
     /// Takes in that it was told to stop.
     pub(super) fn stopping(&mut self) {
         self.leaving = true;
-        if self.count() == Count::Active {
-            self.state = State::Known(ProcessPhase::Stopping);
+        if self.count() == PodOutcome::Active {
+            self.state = PodState::Known(ProcessPhase::Stopping);
         }
     }
 }
 
 /// What a Kubernetes Pod counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub enum PodOutcome {
     /// Pending or running.
     Active,
     /// Ended with code 0.
@@ -315,29 +315,29 @@ fn statuses<'a>(pod: &'a Value, of: &str) -> impl Iterator<Item = &'a Value> {
     pod["status"][of].as_array().into_iter().flatten()
 }
 
-fn state(pod: &Value) -> State {
+fn state(pod: &Value) -> PodState {
     match pod["status"]["phase"].as_str() {
         // It has ended, whether or not it is being deleted: nothing of it uses the partition any more.
-        Some("Succeeded") => State::Known(ended(pod, Exit::Code(0))),
-        Some("Failed") => State::Known(failed(pod)),
-        _ if !pod["metadata"]["deletionTimestamp"].is_null() => State::Known(ProcessPhase::Stopping),
+        Some("Succeeded") => PodState::Known(ended(pod, Exit::Code(0))),
+        Some("Failed") => PodState::Known(failed(pod)),
+        _ if !pod["metadata"]["deletionTimestamp"].is_null() => PodState::Known(ProcessPhase::Stopping),
         Some("Running") if is_true(pod, "Ready") => {
             let ready = condition(pod, "Ready").and_then(|ready| moment(&ready["lastTransitionTime"]));
-            State::Known(ProcessPhase::Running {
+            PodState::Known(ProcessPhase::Running {
                 since: ready.unwrap_or_else(|| created(pod)),
             })
         }
         // It has run, and is no longer ready because a container has ended: the rest of it goes on, or is on its way out.
-        Some("Running") if ended_ones(pod).next().is_some() => State::Known(ProcessPhase::Running {
+        Some("Running") if ended_ones(pod).next().is_some() => PodState::Known(ProcessPhase::Running {
             since: ended_ones(pod)
                 .filter_map(|end| moment(&end["startedAt"]))
                 .min()
                 .unwrap_or_else(|| created(pod)),
         }),
         // A node that is not heard from may run it all the same.
-        Some("Unknown") => State::Known(ProcessPhase::Running { since: created(pod) }),
-        _ if is_pulling(pod) => State::Pulling,
-        _ => State::Starting(got_on(pod)),
+        Some("Unknown") => PodState::Known(ProcessPhase::Running { since: created(pod) }),
+        _ if is_pulling(pod) => PodState::Pulling,
+        _ => PodState::Starting(got_on(pod)),
     }
 }
 

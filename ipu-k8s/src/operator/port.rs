@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use ipu_core::{PartitionId, Timestamp};
 use ipu_proxy_client::{
-    ClientError, DeletePartition, Line, PartitionDocument, ProxyClient, PutPartition, ResetPartition,
+    ClientError, DeletePartition, OnNoCapacity, PartitionDocument, ProxyClient, PutPartition, ResetPartition,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Partitions for ProxyClient {
     }
 
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
-        self.put(id, wanted, Line::Join(QUICK))
+        self.put(id, wanted, OnNoCapacity::Join(QUICK))
             .await
             .map_err(|error| port_error(&error))
     }

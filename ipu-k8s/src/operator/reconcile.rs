@@ -9,15 +9,15 @@ use ipu_core::{JobKey, JobPhase, Limits, Plan, Timestamp, Violation, check_plan,
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::apply::Step;
+use super::apply::Applied;
 use super::cache::Cache;
-use super::news::News;
+use super::news::EventQueue;
 use super::pods::version;
 use super::port::{ApiServer, JobEvent, Partitions, PortError, Severity};
-use super::record::{Leaves, Written};
-use super::trouble::{RETRY, Trouble};
+use super::record::{StatusWrite, UpToDate};
+use super::trouble::{Blocker, RETRY};
 use crate::crd::{IpuJob, IpuJobStatus};
-use crate::resources::{Blueprint, Installation};
+use crate::resources::{InstallationDefaults, ResourceBuilder};
 
 /// How often one pass may look again after something moved, before others have their turn.
 const LOOKS: u32 = 8;
@@ -31,7 +31,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 
 /// Who goes before whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum Priority {
     OnItsWay,
     Other,
 }
@@ -41,14 +41,14 @@ const HEARD: Duration = Duration::from_secs(1);
 
 /// When to look at a job again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum Requeue {
     /// Only if something is heard of it.
     WhenTold,
     /// After this time at the latest.
     After(Duration),
 }
 
-impl Wake {
+impl Requeue {
     fn or_earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(another)) => Self::After(one.min(another)),
@@ -59,18 +59,18 @@ impl Wake {
 }
 
 /// Works on jobs. It remembers nothing that a job does not say itself, but for what it heard and did of late.
-pub struct Operator {
+pub struct Reconciler {
     pub(super) api: Arc<dyn ApiServer>,
     pub(super) partitions: Arc<dyn Partitions>,
     pub(super) cache: Arc<Cache>,
     /// What users are to be told.
-    pub(super) news: News,
-    installation: Installation,
+    pub(super) news: EventQueue,
+    installation: InstallationDefaults,
     limits: Limits,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
-impl fmt::Debug for Operator {
+impl fmt::Debug for Reconciler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operator")
             .field("installation", &self.installation)
@@ -78,13 +78,13 @@ impl fmt::Debug for Operator {
     }
 }
 
-impl Operator {
+impl Reconciler {
     /// An operator of these; `now` is its clock.
     pub fn new(
         api: Arc<dyn ApiServer>,
         partitions: Arc<dyn Partitions>,
         cache: Arc<Cache>,
-        installation: Installation,
+        installation: InstallationDefaults,
         now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let limits = Limits::default().for_stored();
@@ -92,7 +92,7 @@ impl Operator {
             api,
             partitions,
             cache,
-            news: News::default(),
+            news: EventQueue::default(),
             limits: limits.with_max_requested(installation.max_requested),
             installation,
             now,
@@ -106,11 +106,11 @@ impl Operator {
 
     /// Whose turn the job is: the least first. Those that are on their way to running go before the others for as
     /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
-    pub(super) fn place(&self, job: Option<&JobKey>) -> (Rank, Timestamp) {
+    pub(super) fn place(&self, job: Option<&JobKey>) -> (Priority, Timestamp) {
         let now = self.now();
         match job.and_then(|job| self.cache.goes_since(job)) {
-            Some(since) if now.since(since) < AHEAD => (Rank::OnItsWay, since),
-            _ => (Rank::Other, now),
+            Some(since) if now.since(since) < AHEAD => (Priority::OnItsWay, since),
+            _ => (Priority::Other, now),
         }
     }
 
@@ -120,26 +120,26 @@ impl Operator {
     /// # Errors
     ///
     /// [`PortError`] if it could not be worked on, which its status says, as far as it can be written.
-    pub async fn reconcile(&self, object: &Value) -> Result<Wake, PortError> {
+    pub async fn reconcile(&self, object: &Value) -> Result<Requeue, PortError> {
         let metadata = &object["metadata"];
         let Some(key) = key_of(object) else {
-            return Ok(Wake::WhenTold);
+            return Ok(Requeue::WhenTold);
         };
         if self.cache.is_past(&key, version(object)) {
             return Ok(if self.cache.unsettle(&key) {
-                Wake::After(HEARD)
+                Requeue::After(HEARD)
             } else {
-                Wake::WhenTold
+                Requeue::WhenTold
             });
         }
         if IpuJob::another(object["spec"]["managedBy"].as_str()).is_some() {
-            return Ok(Wake::WhenTold);
+            return Ok(Requeue::WhenTold);
         }
         let finalizers = metadata["finalizers"].as_array();
         let kept = finalizers
             .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == IpuJob::FINALIZER));
         match (kept, metadata["deletionTimestamp"].is_null()) {
-            (false, false) => return Ok(Wake::WhenTold),
+            (false, false) => return Ok(Requeue::WhenTold),
             (false, true) => {
                 let object = self.keep(&key, object).await?;
                 return self.work(&key, object).await;
@@ -164,7 +164,7 @@ impl Operator {
         Ok(written)
     }
 
-    async fn work(&self, key: &JobKey, mut object: Value) -> Result<Wake, PortError> {
+    async fn work(&self, key: &JobKey, mut object: Value) -> Result<Requeue, PortError> {
         let mut status = match read_status(&object) {
             Ok(status) => status,
             Err(why) => return self.leave_alone(&object, &why).await,
@@ -180,7 +180,7 @@ impl Operator {
                 return self.refuse(key, &object, status, &violations).await;
             }
         };
-        let blueprint = Blueprint {
+        let blueprint = ResourceBuilder {
             job: &job,
             spec: &spec,
             installation: &self.installation,
@@ -208,7 +208,7 @@ impl Operator {
                 .await;
             let mut trouble = match rights {
                 Ok(()) => None,
-                Err(error) => Some(Trouble::of(&object, error)?),
+                Err(error) => Some(Blocker::of(&object, error)?),
             };
             for effect in &plan.effects {
                 // No worker is deleted, and its name free, before the right to it was revoked.
@@ -217,12 +217,12 @@ impl Operator {
                 }
                 tracing::debug!(job = %spec.key(), ?effect, "does");
                 match self.apply(effect, &blueprint, &object, &mut seen).await {
-                    Ok(Step::Moved) => moves += 1,
-                    Ok(Step::Still) => {}
-                    Ok(Step::Over) => return Ok(Wake::WhenTold),
+                    Ok(Applied::Moved) => moves += 1,
+                    Ok(Applied::Still) => {}
+                    Ok(Applied::Over) => return Ok(Requeue::WhenTold),
                     // What was decided is recorded all the same: it follows from what was seen, not from what was done.
                     Err(error) => {
-                        trouble = Some(Trouble::of(&object, error)?);
+                        trouble = Some(Blocker::of(&object, error)?);
                         break;
                     }
                 }
@@ -236,26 +236,26 @@ impl Operator {
                 continue;
             }
             // A failure of a moment ago is judged when the moment is over.
-            let mut latest = seen.ends.settled.map_or(Wake::WhenTold, Wake::After);
+            let mut latest = seen.ends.settled.map_or(Requeue::WhenTold, Requeue::After);
             // Nobody tells that nothing has happened.
             let says = seen.pods.iter().filter_map(|pod| pod.says_in(seen.now));
-            latest = says.fold(latest, |latest, pause| latest.or_earlier(Wake::After(pause)));
+            latest = says.fold(latest, |latest, pause| latest.or_earlier(Requeue::After(pause)));
             let recorded = self
                 .record(&blueprint, &object, &status, &plan, &seen, trouble.as_ref())
                 .await;
             match recorded {
-                Ok(Written::Now(written)) => object = written,
-                Ok(Written::Before) => {}
-                Ok(Written::Later(pause)) => latest = latest.or_earlier(Wake::After(pause)),
+                Ok(StatusWrite::Now(written)) => object = written,
+                Ok(StatusWrite::Before) => {}
+                Ok(StatusWrite::Later(pause)) => latest = latest.or_earlier(Requeue::After(pause)),
                 // Somebody wrote meanwhile, or it is gone: the watch tells.
-                Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Wake::WhenTold),
+                Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Requeue::WhenTold),
                 Err(error) => return Err(error),
             }
             if plan.expired {
                 return self.expire(&object).await;
             }
             if let Some(trouble) = trouble.filter(|_| !verdict) {
-                return Ok(Wake::After(trouble.retry()).or_earlier(latest));
+                return Ok(Requeue::After(trouble.retry()).or_earlier(latest));
             }
             // A specification that changed meanwhile is for the next pass.
             let same = object["metadata"]["generation"] == generation;
@@ -271,10 +271,10 @@ impl Operator {
     }
 
     /// Deletes a job that has been finished for as long as its owner wanted, if it is still as it was looked at.
-    async fn expire(&self, object: &Value) -> Result<Wake, PortError> {
+    async fn expire(&self, object: &Value) -> Result<Requeue, PortError> {
         match self.api.delete_job(object).await {
             // The watch tells, also of what somebody else wrote meanwhile.
-            Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Wake::WhenTold),
+            Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Requeue::WhenTold),
             Err(error) => Err(error),
         }
     }
@@ -286,8 +286,8 @@ impl Operator {
         object: &Value,
         before: IpuJobStatus,
         error: PortError,
-    ) -> Result<Wake, PortError> {
-        let trouble = Trouble::of(object, error)?;
+    ) -> Result<Requeue, PortError> {
+        let trouble = Blocker::of(object, error)?;
         let changed = object["metadata"]["generation"].as_i64() != before.observed_generation;
         let waits_for = if !object["metadata"]["deletionTimestamp"].is_null() {
             Some("the job is being deleted;")
@@ -303,28 +303,28 @@ impl Operator {
                 Some(_) => None,
             }
         };
-        let mut latest = Wake::After(trouble.retry());
+        let mut latest = Requeue::After(trouble.retry());
         if let Some(waits_for) = waits_for {
             let mut after = before.clone();
             after.last_message = format!("{waits_for} {trouble}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
             let now = self.now();
-            let written = self.write_status(key, object, &before, after, now, Leaves::Something);
+            let written = self.write_status(key, object, &before, after, now, UpToDate::Something);
             match written.await? {
-                Written::Now(_) => {
+                StatusWrite::Now(_) => {
                     if let Some(event) = trouble.event(&before, now) {
                         self.put(object, event).await;
                     }
                 }
-                Written::Before => {}
-                Written::Later(pause) => latest = latest.or_earlier(Wake::After(pause)),
+                StatusWrite::Before => {}
+                StatusWrite::Later(pause) => latest = latest.or_earlier(Requeue::After(pause)),
             }
         }
         Ok(latest)
     }
 
     /// A job with a status that a newer version wrote, or a person: it is left as it is, and its users are told.
-    async fn leave_alone(&self, object: &Value, why: &str) -> Result<Wake, PortError> {
+    async fn leave_alone(&self, object: &Value, why: &str) -> Result<Requeue, PortError> {
         let event = JobEvent {
             severity: Severity::Warning,
             reason: "UnreadableStatus".to_owned(),
@@ -332,7 +332,7 @@ impl Operator {
             at: self.now(),
         };
         self.put(object, event).await;
-        Ok(Wake::WhenTold)
+        Ok(Requeue::WhenTold)
     }
 
     /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
@@ -342,7 +342,7 @@ impl Operator {
         object: &Value,
         before: IpuJobStatus,
         violations: &[Violation],
-    ) -> Result<Wake, PortError> {
+    ) -> Result<Requeue, PortError> {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return self.give_up(key, object, &before).await;
         }
@@ -360,20 +360,25 @@ impl Operator {
             at: self.now(),
         };
         match self
-            .write_status(key, object, &before, after, event.at, Leaves::Something)
+            .write_status(key, object, &before, after, event.at, UpToDate::Something)
             .await?
         {
-            Written::Now(_) => {
+            StatusWrite::Now(_) => {
                 self.put(object, event).await;
-                Ok(Wake::WhenTold)
+                Ok(Requeue::WhenTold)
             }
-            Written::Before => Ok(Wake::WhenTold),
-            Written::Later(pause) => Ok(Wake::After(pause)),
+            StatusWrite::Before => Ok(Requeue::WhenTold),
+            StatusWrite::Later(pause) => Ok(Requeue::After(pause)),
         }
     }
 
     /// Lets go of a deleted object that cannot be read any more: by what its status says that it held.
-    async fn give_up(&self, key: &JobKey, object: &Value, status: &IpuJobStatus) -> Result<Wake, PortError> {
+    async fn give_up(
+        &self,
+        key: &JobKey,
+        object: &Value,
+        status: &IpuJobStatus,
+    ) -> Result<Requeue, PortError> {
         // Of some that are gone it is remembered how they ended.
         let mut pods = self.cache.pods(key);
         pods.retain(|pod| !pod.gone);
@@ -385,7 +390,7 @@ impl Operator {
                     Err(error) => return Err(error),
                 }
             }
-            return Ok(Wake::After(RETRY));
+            return Ok(Requeue::After(RETRY));
         }
         for id in status
             .instances
@@ -400,7 +405,7 @@ impl Operator {
             self.partitions.release(&id, &how).await?;
         }
         self.let_go(key, object).await?;
-        Ok(Wake::WhenTold)
+        Ok(Requeue::WhenTold)
     }
 }
 
@@ -430,10 +435,10 @@ fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
     Ok(status)
 }
 
-fn wake(plan: &Plan, at_once: bool) -> Wake {
+fn wake(plan: &Plan, at_once: bool) -> Requeue {
     match plan.wake {
-        _ if at_once => Wake::After(Duration::from_millis(1)),
-        Some(after) => Wake::After(after),
-        None => Wake::WhenTold,
+        _ if at_once => Requeue::After(Duration::from_millis(1)),
+        Some(after) => Requeue::After(after),
+        None => Requeue::WhenTold,
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use ipu_core::{JobKey, JobPhase, Plan, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::ends::Ends;
-use super::news::Telling;
-use super::observe::{Deleted, Seen};
+use super::ends::FailureEvidence;
+use super::news::PendingEvent;
+use super::observe::{Deleted, ObservedJob};
 use super::pods::version;
 use super::port::{JobEvent, PortError};
-use super::reconcile::Operator;
+use super::reconcile::Reconciler;
 use super::report::{held_up, report};
 use super::tell::events;
-use super::trouble::Trouble;
+use super::trouble::Blocker;
 use crate::crd::{IpuJobStatus, Time};
-use crate::resources::Blueprint;
+use crate::resources::ResourceBuilder;
 
 /// How often a status is written of which only the words have changed: with a thousand jobs in the line, each that goes
 /// changes the words of all others.
@@ -28,7 +28,7 @@ const MESSAGE: usize = 1024;
 
 /// What became of a status that was to be written.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum StatusWrite {
     /// It was written: the object as it is now.
     Now(Value),
     /// It says so already.
@@ -40,23 +40,23 @@ pub(super) enum Written {
 
 /// What a status that is written leaves to be done, before anything else happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum UpToDate {
     Nothing,
     /// Or it is not known.
     Something,
 }
 
-impl Operator {
+impl Reconciler {
     /// Records what a pass came to.
     pub(super) async fn record(
         &self,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         object: &Value,
         before: &IpuJobStatus,
         plan: &Plan,
-        seen: &Seen,
-        trouble: Option<&Trouble>,
-    ) -> Result<Written, PortError> {
+        seen: &ObservedJob,
+        trouble: Option<&Blocker>,
+    ) -> Result<StatusWrite, PortError> {
         let key = blueprint.spec.key();
         let begun = if before.phase.is_none() || is_ending(before, plan) {
             self.cache.begun(key, seen.now)
@@ -71,18 +71,18 @@ impl Operator {
         }
         let rest = BRIEF.saturating_sub(seen.now.since(begun));
         if !rest.is_zero() && trouble.is_none() && is_brief(before, plan, seen) {
-            return Ok(Written::Later(rest));
+            return Ok(StatusWrite::Later(rest));
         }
         let leaves =
             if after != *before && trouble.is_none() && is_settled(blueprint, object, &after, plan, seen) {
-                Leaves::Nothing
+                UpToDate::Nothing
             } else {
-                Leaves::Something
+                UpToDate::Something
             };
         let written = self
             .write_status(key, object, before, after.clone(), seen.now, leaves)
             .await?;
-        if matches!(written, Written::Now(_)) {
+        if matches!(written, StatusWrite::Now(_)) {
             let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
             let held_up = held_up(plan.status.phase, seen);
             let events = events(before, &after, plan, held_up.as_deref(), seen.now);
@@ -102,13 +102,13 @@ impl Operator {
         let about = json!({"metadata": {
             "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
         }});
-        if let Some(telling) = self.news.put(Telling { job: about, event }) {
+        if let Some(telling) = self.news.put(PendingEvent { job: about, event }) {
             self.tell(&telling).await;
         }
     }
 
     /// Tells users of a job. Whoever is not told finds it in the status.
-    pub(super) async fn tell(&self, telling: &Telling) {
+    pub(super) async fn tell(&self, telling: &PendingEvent) {
         if let Err(error) = self.api.tell(&telling.job, &telling.event).await {
             tracing::debug!(%error, "an event could not be written");
         }
@@ -122,8 +122,8 @@ impl Operator {
         before: &IpuJobStatus,
         mut after: IpuJobStatus,
         now: Timestamp,
-        leaves: Leaves,
-    ) -> Result<Written, PortError> {
+        leaves: UpToDate,
+    ) -> Result<StatusWrite, PortError> {
         if after.last_message.chars().count() > MESSAGE {
             after.last_message = after
                 .last_message
@@ -134,7 +134,7 @@ impl Operator {
         }
         after.last_reconcile_time = before.last_reconcile_time;
         if after == *before {
-            return Ok(Written::Before);
+            return Ok(StatusWrite::Before);
         }
         // A time to come is of a clock that was put back since.
         let last = before.last_reconcile_time.filter(|last| last.0 <= now);
@@ -142,7 +142,7 @@ impl Operator {
         if let Some(passed) = passed.filter(|passed| *passed < WORDS)
             && without_words(&after) == without_words(before)
         {
-            return Ok(Written::Later(WORDS - passed));
+            return Ok(StatusWrite::Later(WORDS - passed));
         }
         after.last_reconcile_time = Some(Time(now));
         let old = serde_json::to_value(before).unwrap_or_default();
@@ -151,23 +151,23 @@ impl Operator {
         let status = renewed(&object["status"], &old, &new);
         let written = self.api.write_status(object, &status).await?;
         self.cache.wrote(key, version(&written));
-        if leaves == Leaves::Nothing {
+        if leaves == UpToDate::Nothing {
             self.cache.settled(key, version(&written));
         }
-        Ok(Written::Now(written))
+        Ok(StatusWrite::Now(written))
     }
 }
 
 /// Whether a status leaves nothing to be done: what was seen, looked at with it, asks for nothing and would be told as it is.
 /// Only of jobs that run: what ended is judged by more than what was seen.
 fn is_settled(
-    blueprint: &Blueprint<'_>,
+    blueprint: &ResourceBuilder<'_>,
     object: &Value,
     after: &IpuJobStatus,
     plan: &Plan,
-    seen: &Seen,
+    seen: &ObservedJob,
 ) -> bool {
-    if plan.status.phase != JobPhase::Running || seen.ends != Ends::default() {
+    if plan.status.phase != JobPhase::Running || seen.ends != FailureEvidence::default() {
         return false;
     }
     let again = ipu_core::plan(
@@ -181,7 +181,7 @@ fn is_settled(
 
 /// Whether a job is on its way without waiting for anybody: one that nothing was recorded of runs in a moment, or is told of, and one
 /// that was deleted is gone.
-fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &Seen) -> bool {
+fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &ObservedJob) -> bool {
     let verdict = plan.wake == Some(Duration::ZERO);
     let held_up = seen.pods.iter().any(|pod| pod.held_up.is_some());
     let goes = match seen.deleted {

@@ -6,21 +6,21 @@ use ipu_core::{Effect, JobPhase, Plan, Reason, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
-use super::mpirun::Told;
-use super::observe::Seen;
-use super::pods::{Count, KubePod};
+use super::mpirun::RankFailure;
+use super::observe::ObservedJob;
+use super::pods::{KubePod, PodOutcome};
 use crate::crd::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, WorkersStatus,
 };
-use crate::resources::{Blueprint, selector};
+use crate::resources::{ResourceBuilder, selector};
 
 /// What a status says of a pass, with what was said `before`.
 pub(super) fn report(
-    blueprint: &Blueprint<'_>,
+    blueprint: &ResourceBuilder<'_>,
     object: &Value,
     before: &IpuJobStatus,
     plan: &Plan,
-    seen: &Seen,
+    seen: &ObservedJob,
     begun: Timestamp,
 ) -> IpuJobStatus {
     let mut after = before.clone();
@@ -47,17 +47,26 @@ pub(super) fn report(
 }
 
 fn count(pods: &[KubePod]) -> WorkersStatus {
-    let of = |what: Count| {
+    let of = |what: PodOutcome| {
         let counted = pods
             .iter()
             .filter(|pod| pod.worker.is_some() && pod.count() == what)
             .count();
         u32::try_from(counted).unwrap_or(u32::MAX)
     };
-    WorkersStatus::new(of(Count::Active), of(Count::Succeeded), of(Count::Failed))
+    WorkersStatus::new(
+        of(PodOutcome::Active),
+        of(PodOutcome::Succeeded),
+        of(PodOutcome::Failed),
+    )
 }
 
-fn report_instances(after: &mut IpuJobStatus, blueprint: &Blueprint<'_>, plan: &Plan, seen: &Seen) {
+fn report_instances(
+    after: &mut IpuJobStatus,
+    blueprint: &ResourceBuilder<'_>,
+    plan: &Plan,
+    seen: &ObservedJob,
+) {
     let not_requested = plan.reasons.iter().find(|reason| reason.code == "NotRequested");
     let requested = requested(plan);
     for report in &mut after.instances {
@@ -116,7 +125,7 @@ fn state_of(report: &InstanceReport, document: Option<&PartitionDocument>, is_pu
 }
 
 /// Whether every instance has its partition, for its attempt.
-fn all_granted(after: &IpuJobStatus, blueprint: &Blueprint<'_>, seen: &Seen) -> bool {
+fn all_granted(after: &IpuJobStatus, blueprint: &ResourceBuilder<'_>, seen: &ObservedJob) -> bool {
     let wanted = blueprint.spec.instances();
     let granted = |index: u32| {
         let report = after.instances.iter().find(|report| report.index == index);
@@ -129,7 +138,12 @@ fn all_granted(after: &IpuJobStatus, blueprint: &Blueprint<'_>, seen: &Seen) -> 
 }
 
 /// Says of a failure that is new whose it was and where it ran, while that is known.
-fn report_failure(after: &mut IpuJobStatus, before: &IpuJobStatus, blueprint: &Blueprint<'_>, seen: &Seen) {
+fn report_failure(
+    after: &mut IpuJobStatus,
+    before: &IpuJobStatus,
+    blueprint: &ResourceBuilder<'_>,
+    seen: &ObservedJob,
+) {
     let Some(failure) = after
         .first_failure
         .as_mut()
@@ -164,9 +178,9 @@ fn report_failure(after: &mut IpuJobStatus, before: &IpuJobStatus, blueprint: &B
 /// The worker that a launcher, which failed, says was the first to, and what it says of it.
 fn blamed_by_launcher(
     failure: &FailureReport,
-    blueprint: &Blueprint<'_>,
-    seen: &Seen,
-) -> Option<(u32, Told)> {
+    blueprint: &ResourceBuilder<'_>,
+    seen: &ObservedJob,
+) -> Option<(u32, RankFailure)> {
     if failure.kind != "Launcher" {
         return None;
     }
@@ -191,7 +205,7 @@ fn attempt_of(failure: &FailureReport) -> AttemptReport {
 /// One condition for each phase that was reached; the one that the job is in is true (seed 000 §6.6).
 fn report_condition(
     after: &mut IpuJobStatus,
-    blueprint: &Blueprint<'_>,
+    blueprint: &ResourceBuilder<'_>,
     phase: JobPhase,
     plan: &Plan,
     now: Timestamp,
@@ -245,7 +259,7 @@ fn report_condition(
 }
 
 /// How long the job was in each part of its way: each begins where the one before it ended.
-fn phase_seconds(seen: &Seen) -> PhaseSeconds {
+fn phase_seconds(seen: &ObservedJob) -> PhaseSeconds {
     let documents = || seen.partitions.values();
     let granted = documents().filter_map(|document| document.held_since).max();
     let active = documents().map(|document| document.since).max();
@@ -271,7 +285,7 @@ fn phase_seconds(seen: &Seen) -> PhaseSeconds {
 }
 
 /// What is to be said of the first of the job's processes that does not go, does not start, or is not ready.
-pub(super) fn held_up(phase: JobPhase, seen: &Seen) -> Option<String> {
+pub(super) fn held_up(phase: JobPhase, seen: &ObservedJob) -> Option<String> {
     let (starts, runs) = match phase {
         phase if phase.is_finished() => return None,
         JobPhase::Pending | JobPhase::Restarting => (true, false),

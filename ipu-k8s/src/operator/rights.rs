@@ -8,35 +8,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{Effect, InstanceStatus, JobKey, JobSpec, JobStatus, Plan, Shape};
+use ipu_core::{Effect, InstanceStatus, JobKey, JobKind, JobSpec, JobStatus, Plan};
 use ipu_proxy_client::HoldState;
 
-use super::observe::{Deleted, Seen, instances};
-use super::pods::{Count, KubePod};
+use super::observe::{Deleted, ObservedJob, instances};
+use super::pods::{KubePod, PodOutcome};
 use super::port::PortError;
-use super::reconcile::Operator;
+use super::reconcile::Reconciler;
 use crate::crd::IpuJobStatus;
-use crate::resources::{Blueprint, launcher_role};
+use crate::resources::{ResourceBuilder, launcher_role};
 
 /// The rights of the launcher of an instance, as far as this operator knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
+pub(super) enum LauncherRole {
     Granted,
     Revoked,
 }
 
-impl Operator {
+impl Reconciler {
     /// Makes the rights of the job's launchers follow from what was seen, before any effect of `plan` is applied. A launcher
     /// that is about to start gets its rights with that effect.
     pub(super) async fn check_rights(
         &self,
-        blueprint: &Blueprint<'_>,
+        blueprint: &ResourceBuilder<'_>,
         status: &JobStatus,
-        seen: &Seen,
+        seen: &ObservedJob,
         plan: &Plan,
     ) -> Result<(), PortError> {
         let spec = blueprint.spec;
-        if matches!(spec.shape(), Shape::Workers) {
+        if matches!(spec.shape(), JobKind::Workers) {
             return Ok(());
         }
         let key = spec.key();
@@ -45,11 +45,11 @@ impl Operator {
         let seen_before = known.keys().copied().collect();
         for instance in instances(spec, status, &seen.pods, seen_before) {
             match (known.get(&instance), entitled.contains(&instance)) {
-                (Some(Rights::Granted), true) | (Some(Rights::Revoked), false) => {}
+                (Some(LauncherRole::Granted), true) | (Some(LauncherRole::Revoked), false) => {}
                 (_, true) if starts_launcher(plan, instance) => {}
                 (_, true) => self.grant(blueprint, instance).await?,
                 (None, false) if has_not_begun(status.instance(instance), seen, instance) => {
-                    self.cache.has_rights(key, instance, Rights::Revoked);
+                    self.cache.has_rights(key, instance, LauncherRole::Revoked);
                 }
                 (_, false) => self.revoke(key, instance).await?,
             }
@@ -58,9 +58,13 @@ impl Operator {
     }
 
     /// Grants the launcher of an instance its rights, unless it has them.
-    pub(super) async fn grant(&self, blueprint: &Blueprint<'_>, instance: u32) -> Result<(), PortError> {
+    pub(super) async fn grant(
+        &self,
+        blueprint: &ResourceBuilder<'_>,
+        instance: u32,
+    ) -> Result<(), PortError> {
         let key = blueprint.spec.key();
-        if self.cache.rights(key).get(&instance) == Some(&Rights::Granted) {
+        if self.cache.rights(key).get(&instance) == Some(&LauncherRole::Granted) {
             return Ok(());
         }
         // Without an answer it may have them or not.
@@ -68,7 +72,7 @@ impl Operator {
         for object in &blueprint.launcher_rights(instance) {
             self.api.apply(object).await?;
         }
-        self.cache.has_rights(key, instance, Rights::Granted);
+        self.cache.has_rights(key, instance, LauncherRole::Granted);
         Ok(())
     }
 
@@ -88,7 +92,7 @@ impl Operator {
             .chain(pods.iter().map(|pod| pod.instance))
             .collect();
         for instance in all {
-            if known.get(&instance) != Some(&Rights::Revoked) {
+            if known.get(&instance) != Some(&LauncherRole::Revoked) {
                 self.revoke(key, instance).await?;
             }
         }
@@ -100,19 +104,19 @@ impl Operator {
         self.api
             .revoke(key.namespace.as_str(), &role, key.uid.as_str())
             .await?;
-        self.cache.has_rights(key, instance, Rights::Revoked);
+        self.cache.has_rights(key, instance, LauncherRole::Revoked);
         Ok(())
     }
 }
 
 /// The instances that have a launcher, or get one now, and all workers of its attempt, none of which is to be stopped.
-fn entitled(spec: &JobSpec, seen: &Seen, plan: &Plan) -> BTreeSet<u32> {
+fn entitled(spec: &JobSpec, seen: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
     let mut attempts: BTreeMap<u32, u32> = BTreeMap::new();
     if seen.deleted == Deleted::Yes {
         return BTreeSet::new();
     }
     for launcher in seen.pods.iter().filter(|pod| pod.worker.is_none()) {
-        if !launcher.gone && launcher.count() == Count::Active {
+        if !launcher.gone && launcher.count() == PodOutcome::Active {
             attempts.insert(launcher.instance, launcher.attempt);
         }
     }
@@ -142,7 +146,7 @@ fn entitled(spec: &JobSpec, seen: &Seen, plan: &Plan) -> BTreeSet<u32> {
 
 /// Whether a Pod exists, is the job's, and keeps its name for now.
 fn is_there(pod: &KubePod) -> bool {
-    pod.owned && !pod.gone && !pod.leaving && pod.count() == Count::Active
+    pod.owned && !pod.gone && !pod.leaving && pod.count() == PodOutcome::Active
 }
 
 fn starts_launcher(plan: &Plan, instance: u32) -> bool {
@@ -152,7 +156,7 @@ fn starts_launcher(plan: &Plan, instance: u32) -> bool {
 }
 
 /// Whether nothing of an instance was started yet by any operator: then no rights were granted.
-fn has_not_begun(memory: Option<&InstanceStatus>, seen: &Seen, instance: u32) -> bool {
+fn has_not_begun(memory: Option<&InstanceStatus>, seen: &ObservedJob, instance: u32) -> bool {
     let new = memory.is_none_or(|memory| {
         memory.attempt == 0
             && memory.given_back == 0

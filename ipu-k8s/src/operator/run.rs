@@ -12,7 +12,7 @@ use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use ipu_core::{JobKey, PartitionId};
-use ipu_proxy_client::{PartitionDocument, ProxyClient, Told};
+use ipu_proxy_client::{EventKind, PartitionDocument, ProxyClient};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::ApiResource;
@@ -22,10 +22,10 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::cache::Cache;
-use super::hear::{JobRef, Names, called, hear_jobs, key, name_of, reference, unfold};
+use super::hear::{JobRef, KnownJobs, called, hear_jobs, key, name_of, reference, unfold};
 use super::kubernetes::{jobs, pods};
 use super::port::PortError;
-use super::reconcile::{Operator, Wake};
+use super::reconcile::{Reconciler, Requeue};
 use super::turns::take_turns;
 use crate::crd::IpuJob;
 use crate::resources::ROLE;
@@ -55,7 +55,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             namespace: None,
-            observer: Arc::new(Nobody),
+            observer: Arc::new(NoObserver),
         }
     }
 }
@@ -102,22 +102,22 @@ pub trait Observer: Send + Sync {
     }
 }
 
-struct Nobody;
+struct NoObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoObserver {}
 
 /// What everybody in the loop shares.
 pub(super) struct Shared {
-    operator: Operator,
+    operator: Reconciler,
     pub(super) cache: Arc<Cache>,
     pub(super) observer: Arc<dyn Observer>,
-    pub(super) names: Mutex<Names>,
+    pub(super) names: Mutex<KnownJobs>,
     /// Failures in a row, by job.
     pub(super) failures: Mutex<HashMap<String, u32>>,
 }
 
 impl Shared {
-    pub(super) fn new(operator: Operator, cache: Arc<Cache>, observer: Arc<dyn Observer>) -> Self {
+    pub(super) fn new(operator: Reconciler, cache: Arc<Cache>, observer: Arc<dyn Observer>) -> Self {
         Self {
             operator,
             cache,
@@ -151,7 +151,7 @@ impl Shared {
 /// plan says so. The caller sees to it that few do this at the same time.
 pub async fn run(
     client: Client,
-    operator: Operator,
+    operator: Reconciler,
     cache: Arc<Cache>,
     proxy: ProxyClient,
     options: RunOptions,
@@ -159,7 +159,7 @@ pub async fn run(
 ) {
     operator.news.open();
     let shared = Arc::new(Shared::new(operator, cache, Arc::clone(&options.observer)));
-    let _rest = Rest(Arc::clone(&shared));
+    let _rest = FlushOnDrop(Arc::clone(&shared));
     let (told, queue) = unbounded::<JobRef>();
     let api = |resource: &ApiResource| -> Api<DynamicObject> {
         match &options.namespace {
@@ -218,9 +218,9 @@ pub async fn run(
 }
 
 /// Tells what has not been told when the loop ends, as far as it can.
-struct Rest(Arc<Shared>);
+struct FlushOnDrop(Arc<Shared>);
 
-impl Drop for Rest {
+impl Drop for FlushOnDrop {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.0);
         let rest = shared.operator.news.close();
@@ -267,8 +267,8 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&name);
     match wake {
-        Wake::WhenTold => None,
-        Wake::After(pause) => Some(pause),
+        Requeue::WhenTold => None,
+        Requeue::After(pause) => Some(pause),
     }
 }
 
@@ -345,7 +345,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
     loop {
         match events.try_next().await {
             Ok(Some(event)) => match event.told {
-                Told::Snapshot(list) => {
+                EventKind::Snapshot(list) => {
                     let all = list.partitions.iter().filter_map(of_a_job).collect();
                     let before = std::mem::replace(&mut known, all);
                     cache.holds_only(known.values().cloned());
@@ -355,7 +355,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                         .chain(known.values())
                         .for_each(|(job, _)| tell(job));
                 }
-                Told::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
+                EventKind::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
                     Some((id, (job, instance))) => {
                         cache.holds(&job, instance);
                         if change
@@ -410,16 +410,16 @@ mod tests {
 
     use super::*;
     use crate::operator::KubeApi;
-    use crate::resources::Installation;
+    use crate::resources::InstallationDefaults;
 
     /// What began, and how it ended.
     #[derive(Default)]
-    struct Passes {
+    struct ReconcileCounts {
         began: AtomicUsize,
         failed: Mutex<Vec<String>>,
     }
 
-    impl Observer for Passes {
+    impl Observer for ReconcileCounts {
         fn began(&self, _: &str) {
             self.began.fetch_add(1, Ordering::SeqCst);
         }
@@ -435,12 +435,12 @@ mod tests {
         let nobody = "http://127.0.0.1:1";
         let api = KubeApi::new(kube::Config::new(nobody.parse().expect("an address")), "test");
         let proxy = ProxyClient::new(nobody, ClientOptions::default()).expect("a client");
-        let (cache, passes) = (Arc::new(Cache::new()), Arc::new(Passes::default()));
-        let operator = Operator::new(
+        let (cache, passes) = (Arc::new(Cache::new()), Arc::new(ReconcileCounts::default()));
+        let operator = Reconciler::new(
             Arc::new(api.expect("a client")),
             Arc::new(proxy),
             Arc::clone(&cache),
-            Installation::default(),
+            InstallationDefaults::default(),
             Arc::new(|| -> Timestamp { panic!("what time is it") }),
         );
         let shared = Shared::new(operator, cache, Arc::clone(&passes) as Arc<dyn Observer>);

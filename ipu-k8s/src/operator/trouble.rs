@@ -16,20 +16,20 @@ const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 /// What stands in the way of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct Blocker {
     code: String,
     message: String,
     /// Somebody said no: somebody has to do something about it.
     refused: bool,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.message)
     }
 }
 
-impl Trouble {
+impl Blocker {
     /// What `error` means for the job that `object` is, which is logged.
     ///
     /// # Errors

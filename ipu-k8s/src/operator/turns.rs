@@ -16,13 +16,13 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is in order of a moment; of the same moment, in the order in which it came.
 #[derive(Debug)]
-struct Line<T, M> {
+struct PriorityQueue<T, M> {
     order: BTreeMap<(M, u64), T>,
     places: HashMap<T, (M, u64)>,
     came: u64,
 }
 
-impl<T: Clone + Eq + Hash, M: Copy + Ord> Line<T, M> {
+impl<T: Clone + Eq + Hash, M: Copy + Ord> PriorityQueue<T, M> {
     fn new() -> Self {
         Self {
             order: BTreeMap::new(),
@@ -81,8 +81,8 @@ pub(super) async fn take_turns<T, M, F>(
 {
     let mut told = pin!(told);
     let mut open = true;
-    let mut ready: Line<T, M> = Line::new();
-    let mut later: Line<T, Instant> = Line::new();
+    let mut ready: PriorityQueue<T, M> = PriorityQueue::new();
+    let mut later: PriorityQueue<T, Instant> = PriorityQueue::new();
     let mut passes = JoinSet::new();
     // What is worked on, and whether it was told of meanwhile.
     let mut busy: HashMap<T, bool> = HashMap::new();

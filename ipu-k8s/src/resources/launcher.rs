@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{MpiEnv, Shape};
+use ipu_core::{JobKind, MpiEnv};
 use serde_json::{Map, Value, json};
 
 use super::shared::{AGENT, CONFIG_MOUNT, CONFIG_VOLUME, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME};
-use super::{Blueprint, JOB_UID, Place, Role, set_env};
+use super::{JOB_UID, PartitionEndpoint, PodRole, ResourceBuilder, set_env};
 
 /// What of the template's spec a launcher has too. Not `serviceAccountName`, and nothing that makes room for devices.
 const COPIED: [&str; 13] = [
@@ -46,10 +46,10 @@ const COPIED_OF_SECURITY: [&str; 4] = ["runAsGroup", "runAsNonRoot", "runAsUser"
 /// What a launcher does in which people work.
 const SESSION: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
-impl Blueprint<'_> {
+impl ResourceBuilder<'_> {
     /// The Kubernetes Pod of the launcher of instance `instance`, for attempt `attempt`.
     #[must_use]
-    pub fn launcher(&self, instance: u32, attempt: u32, place: &Place) -> Value {
+    pub fn launcher(&self, instance: u32, attempt: u32, place: &PartitionEndpoint) -> Value {
         let template = &self.template()["spec"];
         let first = &template["containers"][0];
         let copied = COPIED.iter().filter_map(|field| {
@@ -75,7 +75,7 @@ impl Blueprint<'_> {
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": self.pod_metadata(&name, Role::Launcher, instance, None, attempt),
+            "metadata": self.pod_metadata(&name, PodRole::Launcher, instance, None, attempt),
             "spec": spec,
         })
     }
@@ -105,7 +105,7 @@ impl Blueprint<'_> {
         })
     }
 
-    fn launching_container(&self, first: &Value, place: &Place) -> Value {
+    fn launching_container(&self, first: &Value, place: &PartitionEndpoint) -> Value {
         let copied = COPIED_OF_CONTAINER.iter().filter_map(|field| {
             let value = first.get(*field)?;
             Some(((*field).to_owned(), value.clone()))
@@ -121,7 +121,7 @@ impl Blueprint<'_> {
         mounts.push(json!({"name": TOOLS_VOLUME, "mountPath": TOOLS_MOUNT, "readOnly": true}));
         container.insert("volumeMounts".to_owned(), Value::Array(mounts));
         let command = match self.spec.shape() {
-            Shape::Launcher { command } => json!(command),
+            JobKind::Launcher { command } => json!(command),
             _ => json!(["/bin/sh", "-c", SESSION]),
         };
         container.insert("command".to_owned(), command);
@@ -140,7 +140,7 @@ impl Blueprint<'_> {
     }
 
     /// A launcher serves all GCDs; only if there is one it has a GCD itself, for who works in it by hand.
-    fn launcher_variables(&self, place: &Place) -> BTreeMap<String, String> {
+    fn launcher_variables(&self, place: &PartitionEndpoint) -> BTreeMap<String, String> {
         let mut variables = place.env.clone();
         if self.spec.workers_per_instance() == 1 {
             variables.insert("IPUOF_VIPU_API_GCD_ID".to_owned(), "0".to_owned());

@@ -15,14 +15,14 @@ pub const ATTEMPT: &str = "graphcore.ai/attempt";
 
 /// What a Kubernetes Pod is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum PodRole {
     /// It runs on the partition.
     Worker,
     /// It starts the work on the workers.
     Launcher,
 }
 
-impl Role {
+impl PodRole {
     /// The value of the label.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -36,5 +36,5 @@ impl Role {
 /// The label selector of a job's workers.
 #[must_use]
 pub fn selector(job: &str) -> String {
-    format!("{JOB_NAME}={job},{ROLE}={}", Role::Worker.label())
+    format!("{JOB_NAME}={job},{ROLE}={}", PodRole::Worker.label())
 }

@@ -3,7 +3,7 @@
 use ipu_core::hostfile;
 use serde_json::{Map, Value, json};
 
-use super::Blueprint;
+use super::ResourceBuilder;
 
 /// Where script and hostfile are, in workers and launchers.
 pub(super) const CONFIG_MOUNT: &str = "/etc/mpi";
@@ -27,7 +27,7 @@ pub(crate) fn launcher_role(job: &str, instance: u32) -> String {
     }
 }
 
-impl Blueprint<'_> {
+impl ResourceBuilder<'_> {
     pub(super) fn shared_objects(&self) -> Vec<Value> {
         let account = json!({
             "apiVersion": "v1",

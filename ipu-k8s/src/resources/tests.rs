@@ -19,18 +19,18 @@ fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
     let (job, faults) = IpuJob::from_value(object);
     assert!(faults.is_empty(), "{faults:?}");
     let spec = job.to_raw().parse(&Limits::default()).unwrap().spec;
-    let installation = Installation {
+    let installation = InstallationDefaults {
         network,
-        ..Installation::default()
+        ..InstallationDefaults::default()
     };
-    let blueprint = Blueprint {
+    let blueprint = ResourceBuilder {
         job: &job,
         spec: &spec,
         installation: &installation,
     };
     let env = [("HOST", "proxy"), ("PORT", "8090"), ("PARTITION_ID", "ours")];
     let env = env.map(|(name, value)| (format!("IPUOF_VIPU_API_{name}"), value.to_owned()));
-    let place = Place {
+    let place = PartitionEndpoint {
         partition: PartitionId::new("ours").unwrap(),
         env: env.into(),
         node_label: None,

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::Shape;
+use ipu_core::JobKind;
 use serde_json::{Value, json};
 
-use super::{Blueprint, Place, Role, all_containers, containers, object, set_env};
+use super::{PartitionEndpoint, PodRole, ResourceBuilder, all_containers, containers, object, set_env};
 use crate::resources::shared::{CONFIG_MOUNT, CONFIG_VOLUME};
 
 /// What a worker does that only serves a launcher: it sleeps for 365 days (seed 000 §6.8.1), and ends when it is told to.
 const SLEEP: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
-impl Blueprint<'_> {
+impl ResourceBuilder<'_> {
     /// The Kubernetes Pod of worker `worker` of instance `instance`, for attempt `attempt`.
     #[must_use]
-    pub fn worker(&self, instance: u32, worker: u32, attempt: u32, place: &Place) -> Value {
+    pub fn worker(&self, instance: u32, worker: u32, attempt: u32, place: &PartitionEndpoint) -> Value {
         let name = self.spec.worker_name(instance, worker);
         let mut spec = object(&self.template()["spec"]);
-        let serves = !matches!(self.spec.shape(), Shape::Workers);
+        let serves = !matches!(self.spec.shape(), JobKind::Workers);
         let mut env: BTreeMap<String, String> = place.env.clone();
         env.insert("IPUOF_VIPU_API_GCD_ID".to_owned(), worker.to_string());
         // Init containers too: what prepares the work or runs beside it may look at the IPUs, and never at another job's.
@@ -51,7 +51,7 @@ impl Blueprint<'_> {
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": self.pod_metadata(&name, Role::Worker, instance, Some(worker), attempt),
+            "metadata": self.pod_metadata(&name, PodRole::Worker, instance, Some(worker), attempt),
             "spec": spec,
         })
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipu_core::{Change, Entry, EntryState, Exclusion, ExclusionId, Operation, PartitionId};
-use ipu_ledger::{DecodeError, decode_exclusion, encode_exclusion};
+use ipu_core::{Change, Cordon, CordonId, Entry, EntryState, Operation, PartitionId};
+use ipu_ledger::{DecodeError, decode_cordon, encode_cordon};
 use serde_json::{Value, json};
 
 use super::codec::{compact, expand};
-use super::revision::{At, WRITE};
+use super::revision::{ConfigMapRevision, WRITE};
 
 /// How much an entry may grow when it is granted (controller, places, state and fence), and again when it is released (state,
 /// fence and what may still be under way). Room for that is kept free, so that every queued request can be served and every
@@ -27,35 +27,35 @@ pub(super) const fn namespace_share(most: usize) -> usize {
     (most - most / HEADROOM_PARTS) / SHARES
 }
 
-/// What the key of an exclusion begins with; no id of a partition makes such a key.
-const EXCLUSION: &str = ".x";
+/// What the key of an cordon begins with; no id of a partition makes such a key.
+const CORDON: &str = ".x";
 
 /// One key and value, with what they mean.
 #[derive(Clone, Debug)]
-struct Kept {
+struct StoredKey {
     text: Arc<str>,
-    record: Record,
+    record: StoredRecord,
 }
 
 #[derive(Clone, Debug)]
-enum Record {
+enum StoredRecord {
     Entry(Arc<Entry>),
-    Exclusion(Arc<Exclusion>),
+    Cordon(Arc<Cordon>),
 }
 
-impl Kept {
+impl StoredKey {
     const fn entry(&self) -> Option<&Arc<Entry>> {
         match &self.record {
-            Record::Entry(entry) => Some(entry),
-            Record::Exclusion(_) => None,
+            StoredRecord::Entry(entry) => Some(entry),
+            StoredRecord::Cordon(_) => None,
         }
     }
 }
 
-/// The entries and exclusions of the ConfigMap by key. To clone it copies no text.
+/// The entries and cordons of the ConfigMap by key. To clone it copies no text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
-    kept: BTreeMap<Arc<str>, Kept>,
+    kept: BTreeMap<Arc<str>, StoredKey>,
     /// Whether the API server records who wrote which key. It does only after somebody made it do so.
     pub(super) tracked: bool,
 }
@@ -71,7 +71,7 @@ pub(super) enum Unreadable {
 
 /// A commit that may be sent.
 #[derive(Debug)]
-pub(super) struct Write {
+pub(super) struct PreparedCommit {
     /// A JSON patch.
     pub(super) patch: Value,
     /// What the ConfigMap holds once it is taken.
@@ -80,7 +80,7 @@ pub(super) struct Write {
 
 /// Why a commit must not be sent: how full the ConfigMap is, in a sentence.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Full(pub(super) String);
+pub(super) struct ConfigMapFull(pub(super) String);
 
 impl Content {
     /// Reads `data`. What is as in `known` need not be read again.
@@ -95,26 +95,32 @@ impl Content {
                 None => read_record(&key, &text)?,
             };
             let text = text.into();
-            kept.insert(key.into(), Kept { text, record });
+            kept.insert(key.into(), StoredKey { text, record });
         }
         Ok(Self { kept, tracked: false })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let entries = self.kept.values().filter_map(Kept::entry);
+        let entries = self.kept.values().filter_map(StoredKey::entry);
         entries.map(|entry| Entry::clone(entry)).collect()
     }
 
-    pub(super) fn exclusions(&self) -> Vec<Exclusion> {
-        let exclusions = self.kept.values().filter_map(|kept| match &kept.record {
-            Record::Entry(_) => None,
-            Record::Exclusion(exclusion) => Some(Exclusion::clone(exclusion)),
+    pub(super) fn cordons(&self) -> Vec<Cordon> {
+        let cordons = self.kept.values().filter_map(|kept| match &kept.record {
+            StoredRecord::Entry(_) => None,
+            StoredRecord::Cordon(cordon) => Some(Cordon::clone(cordon)),
         });
-        exclusions.collect()
+        cordons.collect()
     }
 
     /// The patch that makes `changes` at `at` and nowhere else.
-    pub(super) fn write(&self, at: &At, word: &str, changes: &[Change], most: usize) -> Result<Write, Full> {
+    pub(super) fn write(
+        &self,
+        at: &ConfigMapRevision,
+        word: &str,
+        changes: &[Change],
+        most: usize,
+    ) -> Result<PreparedCommit, ConfigMapFull> {
         let content = self.after(changes);
         content.check_room(self, most)?;
         let mut patch = vec![
@@ -146,7 +152,7 @@ impl Content {
             patch
                 .extend(new.map(|(key, kept)| json!({"op": "add", "path": data(key), "value": &*kept.text})));
         }
-        Ok(Write {
+        Ok(PreparedCommit {
             patch: patch.into(),
             content,
         })
@@ -159,30 +165,30 @@ impl Content {
             match change {
                 Change::Put(entry) => content.kept.insert(
                     key_of(&entry.id).into(),
-                    Kept {
+                    StoredKey {
                         text: compact(entry).into(),
-                        record: Record::Entry(Arc::clone(entry)),
+                        record: StoredRecord::Entry(Arc::clone(entry)),
                     },
                 ),
                 Change::Remove(id) => content.kept.remove(key_of(id).as_str()),
-                Change::Exclude(exclusion) => content.kept.insert(
-                    key_of_exclusion(&exclusion.id).into(),
-                    Kept {
-                        text: encode_exclusion(exclusion).into(),
-                        record: Record::Exclusion(Arc::clone(exclusion)),
+                Change::Cordon(cordon) => content.kept.insert(
+                    key_of_cordon(&cordon.id).into(),
+                    StoredKey {
+                        text: encode_cordon(cordon).into(),
+                        record: StoredRecord::Cordon(Arc::clone(cordon)),
                     },
                 ),
-                Change::Lift(id) => content.kept.remove(key_of_exclusion(id).as_str()),
+                Change::Lift(id) => content.kept.remove(key_of_cordon(id).as_str()),
             };
         }
         content
     }
 
     /// Checks that new work leaves room for what is recorded. What is recorded may take all of it.
-    fn check_room(&self, before: &Self, most: usize) -> Result<(), Full> {
+    fn check_room(&self, before: &Self, most: usize) -> Result<(), ConfigMapFull> {
         let bytes = self.bytes();
         if bytes > most {
-            return Err(Full(format!(
+            return Err(ConfigMapFull(format!(
                 "{bytes} of at most {most} bytes would be in the ConfigMap, with {} entries{}",
                 self.kept.len(),
                 self.largest_namespace(),
@@ -191,7 +197,7 @@ impl Content {
         let growth: usize = self
             .kept
             .values()
-            .filter_map(Kept::entry)
+            .filter_map(StoredKey::entry)
             .map(|e| growth(e))
             .sum();
         let headroom = most / HEADROOM_PARTS;
@@ -200,17 +206,17 @@ impl Content {
             same.is_none_or(|same| !Arc::ptr_eq(&same.text, &kept.text))
         });
         let reserved = changed.filter_map(|(key, kept)| match &kept.record {
-            Record::Entry(entry) => {
-                let old = before.kept.get(key).and_then(Kept::entry);
+            StoredRecord::Entry(entry) => {
+                let old = before.kept.get(key).and_then(StoredKey::entry);
                 is_new_work(entry, old.map(|old| &**old)).then_some(growth + headroom)
             }
-            Record::Exclusion(_) => Some(growth + headroom / 2),
+            StoredRecord::Cordon(_) => Some(growth + headroom / 2),
         });
         let Some(reserved) = reserved.max() else {
             return Ok(());
         };
         if bytes + reserved > most {
-            return Err(Full(format!(
+            return Err(ConfigMapFull(format!(
                 "{} entries take {} of {most} bytes of the ConfigMap, and {reserved} are kept free for those that \
                  are in it: new requests and cordons are refused until some of them are gone{}",
                 before.kept.len(),
@@ -280,12 +286,12 @@ fn key_of(id: &PartitionId) -> String {
     }
 }
 
-/// The key of an exclusion: its id after a mark.
-fn key_of_exclusion(id: &ExclusionId) -> String {
-    format!("{EXCLUSION}{id}")
+/// The key of an cordon: its id after a mark.
+fn key_of_cordon(id: &CordonId) -> String {
+    format!("{CORDON}{id}")
 }
 
-fn read_record(key: &str, text: &str) -> Result<Record, Unreadable> {
+fn read_record(key: &str, text: &str) -> Result<StoredRecord, Unreadable> {
     let damaged = |detail: String| Unreadable::Damaged {
         key: key.into(),
         detail,
@@ -294,11 +300,11 @@ fn read_record(key: &str, text: &str) -> Result<Record, Unreadable> {
         DecodeError::Format(format) => Unreadable::Format(format),
         other => damaged(told(&other)),
     };
-    if let Some(id) = key.strip_prefix(EXCLUSION) {
-        let exclusion = decode_exclusion(text).map_err(unread)?;
-        return match exclusion.id.as_str() == id {
-            true => Ok(Record::Exclusion(Arc::new(exclusion))),
-            false => Err(damaged(format!("it holds the exclusion {}", exclusion.id))),
+    if let Some(id) = key.strip_prefix(CORDON) {
+        let cordon = decode_cordon(text).map_err(unread)?;
+        return match cordon.id.as_str() == id {
+            true => Ok(StoredRecord::Cordon(Arc::new(cordon))),
+            false => Err(damaged(format!("it holds the exclusion {}", cordon.id))),
         };
     }
     let id = match key.strip_prefix(".p") {
@@ -308,7 +314,7 @@ fn read_record(key: &str, text: &str) -> Result<Record, Unreadable> {
     };
     let id = PartitionId::new(id).map_err(|error| damaged(error.to_string()))?;
     let entry = expand(&id, text).map_err(unread)?;
-    Ok(Record::Entry(Arc::new(entry)))
+    Ok(StoredRecord::Entry(Arc::new(entry)))
 }
 
 /// An error with its causes.

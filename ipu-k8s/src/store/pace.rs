@@ -25,10 +25,10 @@ const WRITERS: usize = 64;
 
 /// What was written lately.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<Level>);
+pub(super) struct WriteBudget(Mutex<BudgetLevel>);
 
 #[derive(Debug)]
-struct Level {
+struct BudgetLevel {
     /// Bytes that have not drained yet.
     bytes: f64,
     at: Instant,
@@ -36,9 +36,9 @@ struct Level {
     others: VecDeque<(String, u64)>,
 }
 
-impl Pace {
+impl WriteBudget {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Level {
+        Self(Mutex::new(BudgetLevel {
             bytes: 0.0,
             at: Instant::now(),
             others: VecDeque::new(),
@@ -73,7 +73,7 @@ impl Pace {
     }
 
     /// The level now.
-    fn level(&self) -> MutexGuard<'_, Level> {
+    fn level(&self) -> MutexGuard<'_, BudgetLevel> {
         // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
         let mut level = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -83,7 +83,7 @@ impl Pace {
     }
 }
 
-impl Level {
+impl BudgetLevel {
     /// Adds so many writes of so many bytes each.
     fn add(&mut self, writes: u32, bytes: usize) {
         // An object is far smaller than what a float counts exactly.
@@ -104,7 +104,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ten_minutes_of_writes_as_fast_as_they_go_stay_below_the_quota_of_etcd() {
         for size in [20_000, LARGEST] {
-            let pace = Pace::new();
+            let pace = WriteBudget::new();
             let begun = Instant::now();
             let mut written = 0;
             while begun.elapsed() < Duration::from_secs(600) {
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn several_processes_together_stay_below_the_quota_of_etcd() {
         for processes in [2, 5] {
-            let paces: Vec<Pace> = (0..processes).map(|_| Pace::new()).collect();
+            let paces: Vec<WriteBudget> = (0..processes).map(|_| WriteBudget::new()).collect();
             let begun = Instant::now();
             let mut written = 0;
             let mut numbers = vec![0; processes];
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_of_another_process_counts_once() {
-        let pace = Pace::new();
+        let pace = WriteBudget::new();
         for number in [10, 10, 9, 12] {
             pace.count_other("other", number, LARGEST);
         }
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_ledger_that_is_written_now_and_then_never_waits() {
-        let pace = Pace::new();
+        let pace = WriteBudget::new();
         for _ in 0..10_000 {
             pace.count(LARGEST);
             assert_eq!(pace.wait(), Duration::ZERO);

@@ -19,7 +19,7 @@ pub(super) const LAYOUT: &str = "ledger.graphcore.ai/layout";
 
 /// The state of the ConfigMap that a revision names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct ConfigMapRevision {
     /// Which object of the name: another one after it was deleted.
     pub(super) uid: String,
     /// The API server's number.
@@ -28,7 +28,7 @@ pub(super) struct At {
     pub(super) write: String,
 }
 
-impl At {
+impl ConfigMapRevision {
     /// The state of an object with this metadata; none if it is no ledger.
     pub(super) fn of(metadata: &ObjectMeta) -> Option<Self> {
         let annotations = metadata.annotations.as_ref()?;
@@ -62,12 +62,12 @@ impl At {
 
 /// Makes words that nobody else makes: 128 random bits of this writer, and a count.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct WriteTokens {
     writer: String,
     count: AtomicU64,
 }
 
-impl Words {
+impl WriteTokens {
     pub(super) fn new() -> Self {
         // The standard library seeds its hashers from the system; two of them are enough not to meet.
         let random = || RandomState::new().build_hasher().finish();
@@ -96,20 +96,20 @@ mod tests {
 
     #[test]
     fn a_revision_names_its_state_and_words_differ() {
-        let words = Words::new();
-        let at = At {
+        let words = WriteTokens::new();
+        let at = ConfigMapRevision {
             uid: "u".into(),
             version: "17".into(),
             write: words.next(),
         };
-        assert_eq!(At::parse(&at.revision()), Some(at.clone()));
+        assert_eq!(ConfigMapRevision::parse(&at.revision()), Some(at.clone()));
         assert_eq!(at.number(), 17);
         assert_ne!(at.write, words.next());
         assert_eq!(words.other(&at.write), None);
         let (writer, number) = at.write.split_once('.').unwrap();
-        assert_eq!(Words::new().other(&at.write), Some((writer, 0)));
+        assert_eq!(WriteTokens::new().other(&at.write), Some((writer, 0)));
         assert_eq!(number, "0");
-        assert_ne!(Words::new().next(), Words::new().next());
-        assert_eq!(At::parse(&Revision::new("of another store")), None);
+        assert_ne!(WriteTokens::new().next(), WriteTokens::new().next());
+        assert_eq!(ConfigMapRevision::parse(&Revision::new("of another store")), None);
     }
 }

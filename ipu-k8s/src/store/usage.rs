@@ -69,13 +69,13 @@ impl Default for UsageOptions {
 
 /// Where the next fold goes: a number that grows, of which the ring has the rest, and how full that page is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Next {
+struct NextPage {
     page: u64,
     bytes: usize,
 }
 
 /// What came of the attempt to write into a page.
-enum Written {
+enum PageWrite {
     Done,
     /// It has no more room.
     Full,
@@ -84,11 +84,11 @@ enum Written {
 }
 
 /// A ConfigMap of the log, as it was found.
-struct Found {
+struct LogPage {
     data: BTreeMap<String, String>,
 }
 
-impl Found {
+impl LogPage {
     fn of(map: ConfigMap, name: &str) -> Result<Self, StoreError> {
         let layout = map.metadata.annotations.as_ref().and_then(|all| all.get(LAYOUT));
         match layout.and_then(|layout| layout.parse().ok()) {
@@ -107,7 +107,7 @@ impl Found {
         self.data.iter().map(|(key, text)| key.len() + text.len()).sum()
     }
 
-    fn next(&self, name: &str) -> Result<Next, StoreError> {
+    fn next(&self, name: &str) -> Result<NextPage, StoreError> {
         let text = self.data.get(NEXT).map_or("", String::as_str);
         serde_json::from_str(text).map_err(|error| corrupt(name, format!("key {NEXT}: {error}")))
     }
@@ -174,12 +174,12 @@ impl ConfigMapStore {
         }
     }
 
-    async fn find(&self, name: &str) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, name: &str) -> Result<Option<LogPage>, StoreError> {
         let api = self.api();
         let found = bounded(self.options.timeout, api.get_opt(name))
             .await
             .map_err(|failure| self.usage_failed("read", name, &failure))?;
-        found.map(|map| Found::of(map, name)).transpose()
+        found.map(|map| LogPage::of(map, name)).transpose()
     }
 
     /// Makes a ConfigMap of the log. That somebody else did so first is as well.
@@ -204,7 +204,7 @@ impl ConfigMapStore {
     }
 
     /// Adds these records to the open page, and answers what is in it then.
-    async fn append_to_open(&self, records: &[UsageRecord]) -> Result<Found, StoreError> {
+    async fn append_to_open(&self, records: &[UsageRecord]) -> Result<LogPage, StoreError> {
         let name = self.open_page();
         let mut patch = vec![is_ours()];
         for record in records {
@@ -218,7 +218,7 @@ impl ConfigMapStore {
                 .send_patch::<ConfigMap>(&name, &patch, "application/json")
                 .await
             {
-                Ok(map) => return Found::of(map, &name),
+                Ok(map) => return LogPage::of(map, &name),
                 Err(failure) if failure.code() == Some(404) => {
                     let page = self.last_page().await?.map_or(0, |last| last + 1);
                     let next = json!({"page": page, "bytes": 0}).to_string();
@@ -255,26 +255,26 @@ impl ConfigMapStore {
     }
 
     /// Moves what is in the open page into a page.
-    async fn fold(&self, open: &Found) -> Result<(), StoreError> {
+    async fn fold(&self, open: &LogPage) -> Result<(), StoreError> {
         let name = self.open_page();
         let records: Vec<&str> = open.records().map(|(_, text)| text.as_str()).collect();
         let lines = records.join("\n");
         let mut next = open.next(&name)?;
         let key = format!("c.{}", self.words.next());
-        let mut written = Written::Full;
+        let mut written = PageWrite::Full;
         if next.bytes == 0 || next.bytes + lines.len() <= self.options.usage.page_bytes {
             written = self.write_page(next.page, &key, &lines).await?;
         }
         for _ in 0..TRIES {
             match written {
-                Written::Done => break,
-                Written::Full => next.page += 1,
-                Written::Over => next.page = self.last_page().await?.map_or(0, |last| last + 1),
+                PageWrite::Done => break,
+                PageWrite::Full => next.page += 1,
+                PageWrite::Over => next.page = self.last_page().await?.map_or(0, |last| last + 1),
             }
             next.bytes = 0;
             written = self.write_page(next.page, &key, &lines).await?;
         }
-        if !matches!(written, Written::Done) {
+        if !matches!(written, PageWrite::Done) {
             // The records stay in the open page, and the next append tries again.
             return Ok(());
         }
@@ -299,7 +299,7 @@ impl ConfigMapStore {
     }
 
     /// Writes `lines` into page `number` under `key`, and begins the page if need be.
-    async fn write_page(&self, number: u64, key: &str, lines: &str) -> Result<Written, StoreError> {
+    async fn write_page(&self, number: u64, key: &str, lines: &str) -> Result<PageWrite, StoreError> {
         let name = self.page_name(number);
         let whole = BTreeMap::from([
             (PAGE.to_owned(), number.to_string()),
@@ -312,13 +312,13 @@ impl ConfigMapStore {
                 .send_patch::<ConfigMap>(&name, &patch, "application/json")
                 .await
             {
-                Ok(_) => return Ok(Written::Done),
+                Ok(_) => return Ok(PageWrite::Done),
                 Err(failure) => failure,
             };
             if failure.code() == Some(404) {
                 self.make(&name, whole.clone()).await?;
             } else if is_too_long(&failure) {
-                return Ok(Written::Full);
+                return Ok(PageWrite::Full);
             } else if !failed_test(&failure) {
                 return Err(self.usage_failed("write", &name, &failure));
             }
@@ -326,8 +326,8 @@ impl ConfigMapStore {
                 continue;
             };
             match found.page(&name)? {
-                _ if found.data.contains_key(key) => return Ok(Written::Done),
-                there if there > number => return Ok(Written::Over),
+                _ if found.data.contains_key(key) => return Ok(PageWrite::Done),
+                there if there > number => return Ok(PageWrite::Over),
                 there if there < number => {
                     // The oldest of the ring: this one takes its place.
                     patch = json!([is_ours(), is_page(there), {"op": "replace", "path": "/data", "value": whole}]);
@@ -338,7 +338,7 @@ impl ConfigMapStore {
                 }
             }
         }
-        Ok(Written::Over)
+        Ok(PageWrite::Over)
     }
 }
 

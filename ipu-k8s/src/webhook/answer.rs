@@ -20,18 +20,18 @@ const MAX_VIOLATIONS: usize = 100;
 
 /// The answer to a review.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct ReviewResponse {
     uid: String,
     /// The name of the object; empty if it has none yet.
     name: String,
-    verdict: Verdict,
+    verdict: ReviewVerdict,
     warnings: Vec<String>,
     /// Empty if nothing is changed.
     patch: Vec<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Verdict {
+enum ReviewVerdict {
     Allowed,
     Refused {
         code: u16,
@@ -41,12 +41,12 @@ enum Verdict {
     },
 }
 
-impl Answer {
+impl ReviewResponse {
     pub(super) fn allow(request: &Request) -> Self {
         Self {
             uid: request.uid.clone(),
             name: request.name.clone(),
-            verdict: Verdict::Allowed,
+            verdict: ReviewVerdict::Allowed,
             warnings: Vec::new(),
             patch: Vec::new(),
         }
@@ -70,7 +70,7 @@ impl Answer {
             message.push_str(&format!("\n- and {more} more"));
         }
         Self {
-            verdict: Verdict::Refused {
+            verdict: ReviewVerdict::Refused {
                 code: 422,
                 reason: "Invalid",
                 message,
@@ -83,7 +83,7 @@ impl Answer {
     /// Refuses a request that makes no sense.
     pub(super) fn unusable(request: &Request, message: &str) -> Self {
         Self {
-            verdict: Verdict::Refused {
+            verdict: ReviewVerdict::Refused {
                 code: 400,
                 reason: "BadRequest",
                 message: message.to_owned(),
@@ -118,15 +118,15 @@ impl Answer {
     /// Whether the request is let through.
     #[must_use]
     pub const fn allowed(&self) -> bool {
-        matches!(self.verdict, Verdict::Allowed)
+        matches!(self.verdict, ReviewVerdict::Allowed)
     }
 
     /// Why it is refused; empty if it is not.
     #[must_use]
     pub fn message(&self) -> &str {
         match &self.verdict {
-            Verdict::Allowed => "",
-            Verdict::Refused { message, .. } => message,
+            ReviewVerdict::Allowed => "",
+            ReviewVerdict::Refused { message, .. } => message,
         }
     }
 
@@ -146,7 +146,7 @@ impl Answer {
     #[must_use]
     pub fn to_review(&self) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": self.allowed()});
-        if let Verdict::Refused {
+        if let ReviewVerdict::Refused {
             code,
             reason,
             message,

@@ -1,9 +1,9 @@
 //! Whether an IPUJob is admitted: what is new about it has to follow the rules.
 
-use ipu_core::{Parsed, Violation, Warning};
+use ipu_core::{ParsedJob, Violation, Warning};
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
+use super::answer::ReviewResponse;
 use super::ignored::ignored;
 use super::request::Request;
 use super::rules::{AdmissionRules, INSTANCES};
@@ -19,21 +19,26 @@ const NAME: &str = "metadata.name";
 const CODES: &str = "spec.restartPolicy.exitCodes";
 
 /// Judges a job that is created (`old` is none) or updated.
-pub(super) fn judge(request: &Request, new: &Value, old: Option<&Value>, rules: &AdmissionRules) -> Answer {
+pub(super) fn judge(
+    request: &Request,
+    new: &Value,
+    old: Option<&Value>,
+    rules: &AdmissionRules,
+) -> ReviewResponse {
     // Whoever changes labels or finalizers does not answer for the spec.
     if old.is_some_and(|old| spec_of(old) == spec_of(new)) {
-        return Answer::allow(request);
+        return ReviewResponse::allow(request);
     }
-    let found = Found::of(request, new, rules);
-    let before = old.map(|old| Found::of(request, old, rules));
+    let found = JobViolations::of(request, new, rules);
+    let before = old.map(|old| JobViolations::of(request, old, rules));
     let (refused, tolerated) = found.judged(before.as_ref());
     let odd = found.warnings.iter().map(Warning::to_string);
     let ignored = ignored(new).into_iter().map(|warning| warning.to_string());
     let tolerated = tolerated.into_iter().map(|told| Warning::from(told).to_string());
     if refused.is_empty() {
-        Answer::allow(request).with_warnings(odd.chain(ignored).chain(tolerated))
+        ReviewResponse::allow(request).with_warnings(odd.chain(ignored).chain(tolerated))
     } else {
-        Answer::refuse(request, IpuJob::KIND, &refused)
+        ReviewResponse::refuse(request, IpuJob::KIND, &refused)
     }
 }
 
@@ -44,12 +49,12 @@ pub(super) fn broken_anew(
     old: &Value,
     rules: &AdmissionRules,
 ) -> Vec<Violation> {
-    let before = Found::of(request, old, rules);
-    Found::of(request, new, rules).judged(Some(&before)).0
+    let before = JobViolations::of(request, old, rules);
+    JobViolations::of(request, new, rules).judged(Some(&before)).0
 }
 
 /// What is wrong with a job.
-struct Found {
+struct JobViolations {
     /// What cannot run.
     broken: Vec<Violation>,
     /// What could run and is not allowed here.
@@ -60,7 +65,7 @@ struct Found {
     processes: Option<(u32, u32)>,
 }
 
-impl Found {
+impl JobViolations {
     fn of(request: &Request, object: &Value, rules: &AdmissionRules) -> Self {
         let manifest = manifest(request, object);
         let (all, warnings) = match manifest.parse(rules.limits()) {
@@ -68,7 +73,7 @@ impl Found {
             Err(violations) => (violations, Vec::new()),
         };
         let (broken, processes) = match manifest.parse(&rules.limits().for_stored()) {
-            Ok(Parsed { spec, .. }) => (Vec::new(), Some((spec.instances(), spec.workers_per_instance()))),
+            Ok(ParsedJob { spec, .. }) => (Vec::new(), Some((spec.instances(), spec.workers_per_instance()))),
             Err(violations) => (violations, None),
         };
         let mut forbidden = all;

@@ -87,7 +87,7 @@ struct Resource {
 }
 
 /// What a question is about.
-pub(super) enum Asked<'a> {
+pub(super) enum ReviewTarget<'a> {
     /// Nothing that is judged, such as a deletion.
     Nothing,
     /// Something else than an IPUJob.
@@ -124,24 +124,24 @@ impl Request {
         Ok(review.request)
     }
 
-    pub(super) fn asked(&self) -> Asked<'_> {
+    pub(super) fn asked(&self) -> ReviewTarget<'_> {
         let old = Some(&self.old_object).filter(|old| old.is_object());
         // A deletion is never ours to refuse, and nothing else connects to an IPUJob.
         let old = match self.operation.as_str() {
             "CREATE" => None,
             "UPDATE" => old,
-            _ => return Asked::Nothing,
+            _ => return ReviewTarget::Nothing,
         };
         let Resource { group, resource } = &self.resource;
         if group != "graphcore.ai" || resource != "ipujobs" {
-            return Asked::Stranger(format!("{resource}.{group}"));
+            return ReviewTarget::Stranger(format!("{resource}.{group}"));
         }
         let new = &self.object;
         match self.sub_resource.as_deref().unwrap_or_default() {
-            "" | "scale" if !new.is_object() => Asked::Missing,
-            "" => Asked::Job { new, old },
-            "scale" => Asked::Scale { new, old },
-            _ => Asked::Nothing,
+            "" | "scale" if !new.is_object() => ReviewTarget::Missing,
+            "" => ReviewTarget::Job { new, old },
+            "scale" => ReviewTarget::Scale { new, old },
+            _ => ReviewTarget::Nothing,
         }
     }
 }

@@ -3,7 +3,7 @@
 use ipu_core::{IpuCount, Limits, Violation};
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer::ReviewResponse;
 use super::job::broken_anew;
 use super::request::Request;
 use crate::crd::IpuJob;
@@ -85,7 +85,7 @@ pub(super) fn judge_scale(
     new: &Value,
     old: Option<&Value>,
     rules: &AdmissionRules,
-) -> Answer {
+) -> ReviewResponse {
     const REPLICAS: &str = "spec.replicas";
     // Absent is zero, as in every object of Kubernetes.
     let zero = Value::from(0);
@@ -101,7 +101,7 @@ pub(super) fn judge_scale(
             "must be a whole number",
             "write digits only",
         );
-        return Answer::refuse(request, "Scale", &[fault]);
+        return ReviewResponse::refuse(request, "Scale", &[fault]);
     }
     let name = new.pointer("/metadata/name").and_then(Value::as_str);
     let name = name.unwrap_or(&request.name);
@@ -131,8 +131,8 @@ pub(super) fn judge_scale(
         });
     let told: Vec<_> = told.collect();
     if told.is_empty() {
-        Answer::allow(request)
+        ReviewResponse::allow(request)
     } else {
-        Answer::refuse(request, "Scale", &told)
+        ReviewResponse::refuse(request, "Scale", &told)
     }
 }

@@ -1,7 +1,7 @@
 //! Reading files of manifests: what is accepted, what is refused, and where the fault is said to be.
 
 use ipu_core::{IntOrString, Limits};
-use ipu_k8s::crd::{Document, Edit, MAX_MANIFEST_BYTES, Manifest, ManifestError, read_manifests};
+use ipu_k8s::crd::{Document, FieldEdit, MAX_MANIFEST_BYTES, Manifest, ManifestError, read_manifests};
 use proptest::prelude::*;
 
 const HEAD: &str = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, uid: u}\n";
@@ -10,7 +10,7 @@ const HEAD: &str = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {
 const WORKERS: &str = "workers: {template: {spec: {containers: [{name: main}]}}}";
 
 fn only(text: &str, edits: &[&str]) -> Manifest {
-    let edits: Vec<Edit> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
+    let edits: Vec<FieldEdit> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
     match read_manifests(text, &edits).unwrap().remove(0) {
         Document::IpuJob(manifest) => *manifest,
         other => panic!("no IPUJob: {other:?}"),
@@ -169,7 +169,7 @@ fn edits_change_what_a_file_says_and_nothing_else() {
         assert!(matches!(error, Err(ManifestError::Edit { .. })), "{edit}");
     }
     for edit in ["", "a", "=1", "a[=1", "a[x]=1", "a[1001]=1", "a..b=1"] {
-        assert!(edit.parse::<Edit>().is_err(), "{edit}");
+        assert!(edit.parse::<FieldEdit>().is_err(), "{edit}");
     }
 }
 
@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn every_value_below_every_field_is_read_or_named(field in prop::sample::select(FIELDS), value in value()) {
-        let edit: Edit = format!("{field}={value}").parse().unwrap();
+        let edit: FieldEdit = format!("{field}={value}").parse().unwrap();
         let text = format!("{HEAD}spec: {{ipusPerJobInstance: 4, launcher: {{env: [{{name: A}}]}}, interactive: {{ttl: 1}}, workers: {{}}}}\n");
         for document in read_manifests(&text, &[edit]).unwrap() {
             if let Document::IpuJob(manifest) = document {
@@ -288,6 +288,6 @@ fn value() -> impl Strategy<Value = String> {
 
 #[test]
 fn a_change_whose_value_yaml_cannot_show_is_printed_so_that_it_can_be_read_again() {
-    let edit: Edit = "spec.a=[\u{7f}name: A, value: \"1\"}]".parse().unwrap();
+    let edit: FieldEdit = "spec.a=[\u{7f}name: A, value: \"1\"}]".parse().unwrap();
     assert_eq!(edit.to_string().parse(), Ok(edit));
 }

@@ -1,6 +1,6 @@
 //! The eight IPUJobs of the documents that this project starts from: what each asks for, and what we say about it.
 
-use ipu_core::{Limits, Parsed, Shape};
+use ipu_core::{JobKind, Limits, ParsedJob};
 use ipu_k8s::crd::{Document, Manifest, read_manifests};
 
 struct Seed {
@@ -51,9 +51,9 @@ fn every_ipujob_of_the_seeds_asks_for_the_partitions_that_its_text_says() {
         let made = (partition.size.get(), partition.gcds, partition.replicas);
         assert_eq!(made, seed.partition, "{}", seed.file);
         let shape = match spec.shape() {
-            Shape::Workers => "workers".to_owned(),
-            Shape::Launcher { command } => format!("launcher {}", command[0]),
-            Shape::Interactive { ttl } => format!("interactive {}", ttl.as_secs()),
+            JobKind::Workers => "workers".to_owned(),
+            JobKind::Launcher { command } => format!("launcher {}", command[0]),
+            JobKind::Interactive { ttl } => format!("interactive {}", ttl.as_secs()),
             other => panic!("a shape that is new: {other:?}"),
         };
         assert_eq!(shape, seed.shape, "{}", seed.file);
@@ -74,7 +74,7 @@ fn what_is_odd_about_the_ipujobs_of_the_seeds_is_named() {
     }
 }
 
-fn parse(seed: &Seed) -> (Parsed, Vec<String>) {
+fn parse(seed: &Seed) -> (ParsedJob, Vec<String>) {
     let (mut manifest, skipped) = read(seed.text);
     manifest.job.metadata.uid = Some("beb81bbe".into());
     match manifest.parse(&Limits::default()) {

@@ -4,7 +4,9 @@ mod random;
 
 use ipu_core::{IpuCount, Limits};
 use ipu_k8s::crd::{Document, read_manifests};
-use ipu_k8s::webhook::{AdmissionRules, Answer, FINALIZER, MAX_REVIEW_BYTES, ReviewError, mutate, validate};
+use ipu_k8s::webhook::{
+    AdmissionRules, FINALIZER, MAX_REVIEW_BYTES, ReviewError, ReviewResponse, mutate, validate,
+};
 use serde_json::{Value, json};
 
 const SEEDS: [&str; 8] = [
@@ -45,20 +47,20 @@ pub(crate) fn review(operation: &str, sub: &str, new: &Value, old: &Value) -> Ve
     serde_json::to_vec(&review).unwrap()
 }
 
-fn judge(operation: &str, new: &Value, old: &Value) -> Answer {
+fn judge(operation: &str, new: &Value, old: &Value) -> ReviewResponse {
     validate(&review(operation, "", new, old), &AdmissionRules::default()).unwrap()
 }
 
-fn created(job: &Value) -> Answer {
+fn created(job: &Value) -> ReviewResponse {
     judge("CREATE", job, &Value::Null)
 }
 
-fn mutated(operation: &str, new: &Value, old: &Value) -> Answer {
+fn mutated(operation: &str, new: &Value, old: &Value) -> ReviewResponse {
     mutate(&review(operation, "", new, old)).unwrap()
 }
 
 /// `object` with the operations of `answer` applied, all of which are `add`.
-pub(crate) fn patched(object: &Value, answer: &Answer) -> Value {
+pub(crate) fn patched(object: &Value, answer: &ReviewResponse) -> Value {
     let mut object = object.clone();
     for operation in answer.patch() {
         assert_eq!(operation["op"], "add");

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use ipu_core::{
-    Entry, EntryState, Illegal, Location, Operation, PartitionState, PlacedBy, Refused, Timestamp, lost,
+    ControllerRejection, Entry, EntryState, Location, Operation, PartitionState, PlacedBy, Timestamp,
+    TransitionError, lost,
 };
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
 
 use super::take_over::TakenOver;
-use super::{At, Driver};
-use crate::answer::{Answer, Pending};
+use super::{ControllerHandle, Driver};
+use crate::answer::{EnsureOutcome, Pending};
 use crate::calls::Calls;
 use crate::error::LedgerError;
 use crate::store::LedgerStore;
 
 /// Whether a call may be made for an intent without asking the status first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intent {
+pub(crate) enum IntentOrigin {
     /// It was recorded just now, by this driver, for this call.
     Fresh,
     /// Somebody may have called already.
@@ -24,17 +25,17 @@ pub(crate) enum Intent {
 }
 
 /// What an intent came to.
-pub(crate) enum Made {
+pub(crate) enum CreateOutcome {
     /// This.
-    Answer(Answer),
+    Answer(EnsureOutcome),
     /// The controller had no room: the entry is back in the line.
     NoRoom,
 }
 
 /// An intent that is being worked on.
-struct Work {
+struct CreateAttempt {
     entry: Entry,
-    intent: Intent,
+    intent: IntentOrigin,
     /// Whether the reset found nothing to reset.
     again: bool,
     /// Whether placement was decided since then.
@@ -44,17 +45,17 @@ struct Work {
 }
 
 /// What one step came to.
-enum Round {
+enum CreateProgress {
     /// The next one.
     On,
     /// There is an answer.
-    Over(Made),
+    Over(CreateOutcome),
     /// Look again, after a pause.
     Unclear,
 }
 
 /// What one call came to.
-enum Called {
+enum CallOutcome {
     /// The controller took it on, or something is there that is fresh.
     Accepted,
     /// Something is there that is not known to be fresh.
@@ -76,16 +77,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn make(
         &self,
         entry: Entry,
-        intent: Intent,
+        intent: IntentOrigin,
         fingerprint: u64,
         patience: Duration,
-    ) -> Result<Made, LedgerError> {
+    ) -> Result<CreateOutcome, LedgerError> {
         let at = self.controller_of(&entry)?;
-        if intent == Intent::Fresh {
+        if intent == IntentOrigin::Fresh {
             self.book.begin(&entry.id);
         }
         let mut polls = self.polls(patience.max(self.options.longest_poll));
-        let mut work = Work {
+        let mut work = CreateAttempt {
             entry,
             intent,
             again: false,
@@ -94,65 +95,67 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         };
         for _ in 0..ROUNDS {
             match self.round(&at, &mut work, fingerprint, patience).await? {
-                Round::On => {}
-                Round::Over(made) => return Ok(made),
-                Round::Unclear => {
+                CreateProgress::On => {}
+                CreateProgress::Over(made) => return Ok(made),
+                CreateProgress::Unclear => {
                     if !polls.pause().await {
                         break;
                     }
                 }
             }
         }
-        Ok(Made::Answer(match work.unclear {
+        Ok(CreateOutcome::Answer(match work.unclear {
             Some(error) => unanswered(&at, &error),
-            None => Answer::Pending(Pending::Creating),
+            None => EnsureOutcome::Pending(Pending::Creating),
         }))
     }
 
     /// One step of [`make`](Self::make): at most one call that changes something.
     async fn round(
         &self,
-        at: &At<C>,
-        work: &mut Work,
+        at: &ControllerHandle<C>,
+        work: &mut CreateAttempt,
         fingerprint: u64,
         patience: Duration,
-    ) -> Result<Round, LedgerError> {
+    ) -> Result<CreateProgress, LedgerError> {
         let EntryState::Intent { operation, fence } = work.entry.state else {
-            return Ok(Round::Over(Made::Answer(Answer::Pending(Pending::Creating))));
+            return Ok(CreateProgress::Over(CreateOutcome::Answer(
+                EnsureOutcome::Pending(Pending::Creating),
+            )));
         };
         let before = self.book.of(&work.entry.id, fence);
         if before.is_some_and(|calls| calls.accepted) {
             let answer = self.await_ready(at, work.entry.clone(), patience).await?;
-            return Ok(Round::Over(Made::Answer(answer)));
+            return Ok(CreateProgress::Over(CreateOutcome::Answer(answer)));
         }
-        if work.intent == Intent::Found {
+        if work.intent == IntentOrigin::Found {
             let called_before = before.is_some();
             return match self.take_over(at, work.entry.clone(), called_before).await? {
                 TakenOver::Call(taken) => {
                     work.entry = taken;
-                    work.intent = Intent::Fresh;
-                    Ok(Round::On)
+                    work.intent = IntentOrigin::Fresh;
+                    Ok(CreateProgress::On)
                 }
                 TakenOver::Again(changed) => {
                     work.entry = changed;
-                    Ok(Round::On)
+                    Ok(CreateProgress::On)
                 }
-                TakenOver::Requeued => Ok(Round::Over(Made::NoRoom)),
-                TakenOver::NotNow(answer) => Ok(Round::Over(Made::Answer(answer))),
+                TakenOver::Requeued => Ok(CreateProgress::Over(CreateOutcome::NoRoom)),
+                TakenOver::NotNow(answer) => Ok(CreateProgress::Over(CreateOutcome::Answer(answer))),
             };
         }
         if self.is_late(fence) {
             // The process was suspended, and another one may have gone on with the intent since.
             if operation == Operation::Create {
-                work.intent = Intent::Found;
-                return Ok(Round::On);
+                work.intent = IntentOrigin::Found;
+                return Ok(CreateProgress::On);
             }
             if before.is_none() {
                 self.note(&work.entry, fence, Answered::Yes, Accepted::No);
             }
             work.entry = self.take_up(&work.entry).await?;
             work.again = false;
-            return Ok(Round::On);
+            return Ok(CreateProgress::On);
         }
         if work.again && !work.replaced {
             // A lost partition is not made again without deciding its placement anew.
@@ -160,10 +163,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 TakenOver::Call(entry) | TakenOver::Again(entry) => {
                     work.entry = entry;
                     work.replaced = true;
-                    Round::On
+                    CreateProgress::On
                 }
-                TakenOver::Requeued => Round::Over(Made::NoRoom),
-                TakenOver::NotNow(answer) => Round::Over(Made::Answer(answer)),
+                TakenOver::Requeued => CreateProgress::Over(CreateOutcome::NoRoom),
+                TakenOver::NotNow(answer) => CreateProgress::Over(CreateOutcome::Answer(answer)),
             });
         }
         let create = operation == Operation::Create || work.again;
@@ -173,17 +176,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             self.reset(at, &work.entry).await
         };
         match called {
-            Called::Accepted => self.note(&work.entry, fence, Answered::Yes, Accepted::Yes),
-            Called::Used if create => {
+            CallOutcome::Accepted => self.note(&work.entry, fence, Answered::Yes, Accepted::Yes),
+            CallOutcome::Used if create => {
                 work.entry = self.reset_found(at, work.entry.clone(), fence).await?;
                 work.again = false;
             }
-            Called::Used => {}
-            Called::Nothing => {
+            CallOutcome::Used => {}
+            CallOutcome::Nothing => {
                 self.note(&work.entry, fence, Answered::Yes, Accepted::No);
                 (work.again, work.replaced) = (true, false);
             }
-            Called::Unclear(error) => {
+            CallOutcome::Unclear(error) => {
                 tracing::warn!(id = %work.entry.id, %error, "a call was not answered; asking for the status");
                 let answered = if error.may_have_happened() {
                     Answered::No
@@ -191,25 +194,25 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     Answered::Yes
                 };
                 self.note(&work.entry, fence, answered, Accepted::No);
-                work.intent = Intent::Found;
+                work.intent = IntentOrigin::Found;
                 work.unclear = Some(error);
-                return Ok(Round::Unclear);
+                return Ok(CreateProgress::Unclear);
             }
-            Called::NoRoom(error) => {
+            CallOutcome::NoRoom(error) => {
                 let made = self.back_to_line(at, &work.entry, fence, fingerprint, &error);
-                return made.await.map(Round::Over);
+                return made.await.map(CreateProgress::Over);
             }
-            Called::Refused(source) => {
+            CallOutcome::Refused(source) => {
                 return Err(self.drop_refused(at, work.entry.clone(), fence, source).await);
             }
         }
-        Ok(Round::On)
+        Ok(CreateProgress::On)
     }
 
     /// Drops an entry that the controller never makes, and says so.
     async fn drop_refused(
         &self,
-        at: &At<C>,
+        at: &ControllerHandle<C>,
         entry: Entry,
         fence: Timestamp,
         source: VipuError,
@@ -227,7 +230,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    async fn create(&self, at: &At<C>, entry: &Entry, called_before: bool) -> Called {
+    async fn create(&self, at: &ControllerHandle<C>, entry: &Entry, called_before: bool) -> CallOutcome {
         let told = entry.placed == PlacedBy::Ledger
             || matches!(
                 entry.state,
@@ -245,23 +248,25 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         // The call before had no answer, and there was nothing before it.
         let there = || {
             if called_before {
-                Called::Accepted
+                CallOutcome::Accepted
             } else {
-                Called::Used
+                CallOutcome::Used
             }
         };
         let called = match self.views.call(&at.name, self.options.call_deadline, call).await {
-            Ok(_) => Called::Accepted,
+            Ok(_) => CallOutcome::Accepted,
             Err(VipuError::AlreadyExists { .. }) => there(),
-            Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => Called::NoRoom(error),
-            Err(error) if error.may_have_happened() => Called::Unclear(error),
+            Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => {
+                CallOutcome::NoRoom(error)
+            }
+            Err(error) if error.may_have_happened() => CallOutcome::Unclear(error),
             // It is the IPUs that we chose that may be wrong, not what was asked for.
             Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
-                Called::NoRoom(error)
+                CallOutcome::NoRoom(error)
             }
-            Err(error) => Called::Refused(error),
+            Err(error) => CallOutcome::Refused(error),
         };
-        if !matches!(called, Called::NoRoom(_) | Called::Refused(_)) {
+        if !matches!(called, CallOutcome::NoRoom(_) | CallOutcome::Refused(_)) {
             return called;
         }
         // The call may have arrived twice, such as from a load balancer that tried again: what made the partition is not
@@ -269,31 +274,36 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match self.status(at, entry).await {
             Err(VipuError::NotFound { .. }) => called,
             Ok(_) => there(),
-            Err(error) => Called::Unclear(error),
+            Err(error) => CallOutcome::Unclear(error),
         }
     }
 
-    async fn reset(&self, at: &At<C>, entry: &Entry) -> Called {
+    async fn reset(&self, at: &ControllerHandle<C>, entry: &Entry) -> CallOutcome {
         let call = at.controller.reset_partition(&entry.id);
         match self.views.call(&at.name, self.options.call_deadline, call).await {
-            Ok(()) => Called::Accepted,
-            Err(VipuError::NotFound { .. }) => Called::Nothing,
+            Ok(()) => CallOutcome::Accepted,
+            Err(VipuError::NotFound { .. }) => CallOutcome::Nothing,
             Err(error @ VipuError::Refused { .. }) => match self.status(at, entry).await {
                 // It is being made or reset already, and nobody can have used it since.
                 Ok(status)
                     if matches!(status.state, PartitionState::Creating | PartitionState::Resetting) =>
                 {
-                    Called::Accepted
+                    CallOutcome::Accepted
                 }
-                Err(VipuError::NotFound { .. }) => Called::Nothing,
-                _ => Called::Unclear(error),
+                Err(VipuError::NotFound { .. }) => CallOutcome::Nothing,
+                _ => CallOutcome::Unclear(error),
             },
-            Err(error) => Called::Unclear(error),
+            Err(error) => CallOutcome::Unclear(error),
         }
     }
 
     /// A partition of this id was there before: it is taken over, after a reset, if it is what was asked for.
-    async fn reset_found(&self, at: &At<C>, entry: Entry, fence: Timestamp) -> Result<Entry, LedgerError> {
+    async fn reset_found(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: Entry,
+        fence: Timestamp,
+    ) -> Result<Entry, LedgerError> {
         let location = self.check_found(at, &entry, fence).await?;
         let id = entry.id;
         self.apply(move |state| state.reset_instead(&id, fence, location.clone()))
@@ -303,7 +313,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Returns the IPUs of a partition that was found; none if the controller does not say.
     async fn check_found(
         &self,
-        at: &At<C>,
+        at: &ControllerHandle<C>,
         entry: &Entry,
         fence: Timestamp,
     ) -> Result<Location, LedgerError> {
@@ -316,7 +326,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 let id = entry.id.clone();
                 self.apply(move |state| state.taken_by_other(&id, fence)).await?;
                 self.book.forget(&entry.id);
-                Err(LedgerError::Illegal(Illegal::Foreign {
+                Err(LedgerError::Illegal(TransitionError::Foreign {
                     id: entry.id.clone(),
                     controller: at.name.clone(),
                     found: partition.spec.size.get(),
@@ -330,12 +340,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// The controller has no room: back to the line, unless an earlier call may still make the partition.
     async fn back_to_line(
         &self,
-        at: &At<C>,
+        at: &ControllerHandle<C>,
         entry: &Entry,
         fence: Timestamp,
         fingerprint: u64,
         error: &VipuError,
-    ) -> Result<Made, LedgerError> {
+    ) -> Result<CreateOutcome, LedgerError> {
         let words = match error {
             VipuError::NoCapacity { detail } => detail.clone(),
             other => other.to_string(),
@@ -343,7 +353,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room");
         self.note(entry, fence, Answered::Yes, Accepted::No);
         let now = self.window().now;
-        let refused = Refused {
+        let refused = ControllerRejection {
             controller: at.name.clone(),
             words,
             fingerprint,
@@ -354,27 +364,32 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match moved.await {
             Ok(()) => {
                 self.book.forget(&entry.id);
-                Ok(Made::NoRoom)
+                Ok(CreateOutcome::NoRoom)
             }
-            Err(LedgerError::Illegal(Illegal::Unsettled { .. })) => {
+            Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
                 self.book.rest(&entry.id, self.options.longest_poll);
-                Ok(Made::Answer(unanswered(at, error)))
+                Ok(CreateOutcome::Answer(unanswered(at, error)))
             }
             Err(error) => Err(error),
         }
     }
 
     /// Polls until the partition is ready or in error, or the patience is over.
-    async fn await_ready(&self, at: &At<C>, entry: Entry, patience: Duration) -> Result<Answer, LedgerError> {
+    async fn await_ready(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: Entry,
+        patience: Duration,
+    ) -> Result<EnsureOutcome, LedgerError> {
         let mut polls = self.polls(patience);
         loop {
             let pending = match self.status(at, &entry).await {
                 Ok(status) => match status.state {
                     PartitionState::Active => return self.ready(at, &entry).await,
                     PartitionState::Failed { errors } => return self.broken(&entry, errors).await,
-                    PartitionState::Creating => Answer::Pending(Pending::Creating),
-                    PartitionState::Resetting => Answer::Pending(Pending::Resetting),
-                    _ => Answer::Pending(Pending::Releasing),
+                    PartitionState::Creating => EnsureOutcome::Pending(Pending::Creating),
+                    PartitionState::Resetting => EnsureOutcome::Pending(Pending::Resetting),
+                    _ => EnsureOutcome::Pending(Pending::Releasing),
                 },
                 Err(VipuError::NotFound { .. }) => return self.broken(&entry, vec![lost(&at.name)]).await,
                 Err(error) => unanswered(at, &error),
@@ -409,8 +424,8 @@ pub(super) enum Accepted {
     No,
 }
 
-pub(super) fn unanswered<C: ?Sized>(at: &At<C>, error: &VipuError) -> Answer {
-    Answer::Pending(Pending::Unanswered {
+pub(super) fn unanswered<C: ?Sized>(at: &ControllerHandle<C>, error: &VipuError) -> EnsureOutcome {
+    EnsureOutcome::Pending(Pending::Unanswered {
         controller: at.name.clone(),
         detail: error.to_string(),
     })

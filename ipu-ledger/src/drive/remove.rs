@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, Illegal, LedgerState, PartitionState, Timestamp};
+use ipu_core::{Entry, EntryState, LedgerState, PartitionState, Timestamp, TransitionError};
 use ipu_vipu_client::{VipuController, VipuError};
 
-use super::make::Intent;
-use super::{At, Driver};
+use super::make::IntentOrigin;
+use super::{ControllerHandle, Driver};
 use crate::answer::Released;
 use crate::calls::Calls;
 use crate::error::LedgerError;
@@ -17,12 +17,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) async fn remove(
         &self,
         entry: Entry,
-        intent: Intent,
+        intent: IntentOrigin,
         patience: Duration,
     ) -> Result<Released, LedgerError> {
         match self.try_remove(entry, intent, patience).await {
             // A release never goes back: whatever has the id now came after another driver had finished it.
-            Err(LedgerError::Illegal(Illegal::Moved { .. })) => Ok(Released::Gone),
+            Err(LedgerError::Illegal(TransitionError::Moved { .. })) => Ok(Released::Gone),
             other => other,
         }
     }
@@ -30,14 +30,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     async fn try_remove(
         &self,
         mut entry: Entry,
-        mut intent: Intent,
+        mut intent: IntentOrigin,
         patience: Duration,
     ) -> Result<Released, LedgerError> {
         let at = match self.controller_of(&entry) {
             Ok(at) => at,
             Err(error) => return Ok(later(&error.to_string())),
         };
-        if intent == Intent::Fresh {
+        if intent == IntentOrigin::Fresh {
             self.book.begin(&entry.id);
         }
         let mut polls = self.polls(patience);
@@ -46,7 +46,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 return Ok(later("it is not being released any more"));
             };
             let asked = self.book.of(&entry.id, fence).is_some_and(|calls| calls.accepted);
-            let detail = if asked || intent == Intent::Found {
+            let detail = if asked || intent == IntentOrigin::Found {
                 match self.status(&at, &entry).await {
                     Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
                     Ok(status) if asked && status.state == PartitionState::Removing => {
@@ -55,7 +55,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     Ok(status) => {
                         // It has to be asked, or asked again.
                         entry = self.take_up(&entry).await?;
-                        intent = Intent::Fresh;
+                        intent = IntentOrigin::Fresh;
                         if !asked {
                             continue;
                         }
@@ -64,7 +64,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     Err(error) => error.to_string(),
                 }
             } else {
-                intent = Intent::Found;
+                intent = IntentOrigin::Found;
                 if self.is_late(fence) {
                     // The process was suspended: the effect of a call has to come before the fence.
                     continue;
@@ -82,7 +82,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// Asks once; if the controller refuses because of errors, once more with force.
-    async fn ask_to_remove(&self, at: &At<C>, entry: &Entry, fence: Timestamp) -> Result<(), VipuError> {
+    async fn ask_to_remove(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+        fence: Timestamp,
+    ) -> Result<(), VipuError> {
         let deadline = self.options.call_deadline;
         let regular = at.controller.remove_partition(&entry.id, false);
         let mut answer = self.views.call(&at.name, deadline, regular).await;
@@ -103,7 +108,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// The controller does not know the partition.
-    async fn gone(&self, at: &At<C>, entry: &Entry) -> Result<Released, LedgerError> {
+    async fn gone(&self, at: &ControllerHandle<C>, entry: &Entry) -> Result<Released, LedgerError> {
         self.views.forget(&at.name, &entry.id);
         let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.window().now);
         let seen = entry.clone();
@@ -116,7 +121,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 self.book.forget(&entry.id);
                 Ok(Released::Gone)
             }
-            Err(LedgerError::Illegal(illegal @ Illegal::Unsettled { until, .. })) => {
+            Err(LedgerError::Illegal(illegal @ TransitionError::Unsettled { until, .. })) => {
                 if self.window().is_beyond(until) {
                     // The clock was put back: what is waited for counts from now.
                     self.take_up(entry).await?;

@@ -1,12 +1,12 @@
 //! Going on with an intent that somebody may have called for already: a driver that died, or one that is still at it.
 
-use ipu_core::{Entry, EntryState, Illegal, Operation, RepeatedCreate};
+use ipu_core::{Entry, EntryState, Operation, RepeatedCreate, TransitionError};
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
 
 use super::make::{Accepted, Answered, unanswered};
-use super::{At, Driver};
-use crate::answer::{Answer, Pending};
+use super::{ControllerHandle, Driver};
+use crate::answer::{EnsureOutcome, Pending};
 use crate::error::LedgerError;
 use crate::store::LedgerStore;
 
@@ -19,14 +19,14 @@ pub(super) enum TakenOver {
     /// It does not fit any more, and is back in the queue.
     Requeued,
     /// Nothing is to be done for now.
-    NotNow(Answer),
+    NotNow(EnsureOutcome),
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Takes an intent over; `called_before` says that it was this process that called.
     pub(super) async fn take_over(
         &self,
-        at: &At<C>,
+        at: &ControllerHandle<C>,
         entry: Entry,
         called_before: bool,
     ) -> Result<TakenOver, LedgerError> {
@@ -38,7 +38,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             // finishes it himself.
             let window = self.window();
             if !called_before && fence > window.now && !window.is_beyond(fence) {
-                return Ok(TakenOver::NotNow(Answer::Pending(Pending::Resetting)));
+                return Ok(TakenOver::NotNow(EnsureOutcome::Pending(Pending::Resetting)));
             }
             if let (true, Some(rest)) = (called_before, self.resting(at, &entry)) {
                 return Ok(rest);
@@ -52,7 +52,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Ok(_) => {
                     let location = match self.locate(at, &entry).await {
                         Ok(Some(location)) => location,
-                        Ok(None) => return Ok(TakenOver::NotNow(Answer::Pending(Pending::Creating))),
+                        Ok(None) => return Ok(TakenOver::NotNow(EnsureOutcome::Pending(Pending::Creating))),
                         Err(error) => return Ok(TakenOver::NotNow(unanswered(at, &error))),
                     };
                     let (id, answered, window) =
@@ -91,20 +91,24 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// The answer while a refused call for `entry` is not repeated.
-    fn resting(&self, at: &At<C>, entry: &Entry) -> Option<TakenOver> {
+    fn resting(&self, at: &ControllerHandle<C>, entry: &Entry) -> Option<TakenOver> {
         let detail = self.book.rests(&entry.id)?;
-        Some(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+        Some(TakenOver::NotNow(EnsureOutcome::Pending(Pending::Unanswered {
             controller: at.name.clone(),
             detail,
         })))
     }
 
     /// Decides placement again before a create call is repeated: the free capacity may have changed since the intent.
-    pub(super) async fn repeat_create(&self, at: &At<C>, entry: &Entry) -> Result<TakenOver, LedgerError> {
+    pub(super) async fn repeat_create(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+    ) -> Result<TakenOver, LedgerError> {
         let world = self.world(Instant::now()).await;
         let view = world.controllers.iter().find(|view| view.name == at.name);
         if let Some(Err(reason)) = view.map(|view| &view.listing) {
-            return Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+            return Ok(TakenOver::NotNow(EnsureOutcome::Pending(Pending::Unanswered {
                 controller: at.name.clone(),
                 detail: reason.message.clone(),
             })));
@@ -119,9 +123,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 self.book.forget(&entry.id);
                 Ok(TakenOver::Requeued)
             }
-            Err(LedgerError::Illegal(unsettled @ Illegal::Unsettled { .. })) => {
+            Err(LedgerError::Illegal(unsettled @ TransitionError::Unsettled { .. })) => {
                 self.book.rest(&entry.id, self.options.longest_poll);
-                Ok(TakenOver::NotNow(Answer::Pending(Pending::Unanswered {
+                Ok(TakenOver::NotNow(EnsureOutcome::Pending(Pending::Unanswered {
                     controller: at.name.clone(),
                     detail: format!("it does not fit any more, and {unsettled}"),
                 })))

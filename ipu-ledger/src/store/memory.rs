@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
+use ipu_core::{Change, Cordon, CordonId, Entry, PartitionId};
 
 use super::{LedgerStore, Revision, Snapshot, StoreError};
 
 /// A ledger in memory. Clones share it, so a second driver can be built on what a first one left.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<MemoryContents>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryContents {
     revision: u64,
     entries: BTreeMap<PartitionId, Entry>,
-    exclusions: BTreeMap<ExclusionId, Exclusion>,
+    cordons: BTreeMap<CordonId, Cordon>,
 }
 
 impl MemoryStore {
@@ -29,7 +29,7 @@ impl MemoryStore {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, MemoryContents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,7 +45,7 @@ impl LedgerStore for MemoryStore {
         Ok(Some(Snapshot {
             revision,
             entries: kept.entries.values().cloned().collect(),
-            exclusions: kept.exclusions.values().cloned().collect(),
+            cordons: kept.cordons.values().cloned().collect(),
         }))
     }
 
@@ -58,11 +58,10 @@ impl LedgerStore for MemoryStore {
             match change {
                 Change::Put(entry) => drop(kept.entries.insert(entry.id.clone(), Entry::clone(entry))),
                 Change::Remove(id) => drop(kept.entries.remove(id)),
-                Change::Exclude(exclusion) => {
-                    kept.exclusions
-                        .insert(exclusion.id.clone(), Exclusion::clone(exclusion));
+                Change::Cordon(cordon) => {
+                    kept.cordons.insert(cordon.id.clone(), Cordon::clone(cordon));
                 }
-                Change::Lift(id) => drop(kept.exclusions.remove(id)),
+                Change::Lift(id) => drop(kept.cordons.remove(id)),
             }
         }
         kept.revision += 1;

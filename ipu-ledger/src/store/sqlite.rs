@@ -1,6 +1,6 @@
 //! A ledger in one SQLite file that several processes of a host share.
 //!
-//! One row per entry, one per exclusion and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
+//! One row per entry, one per cordon and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
 //! it, because SQLite's own lock is unfair: of sixteen processes some got nothing for seconds. The compare-and-swap is in
 //! the transaction itself; turns only make it fair.
 
@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, Exclusion, FormatError, check_format};
+use ipu_core::{Change, Cordon, Entry, FormatError, check_format};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;
 
-use super::{LedgerStore, Revision, Snapshot, StoreError, Turn};
-use crate::codec::{DecodeError, decode, decode_exclusion, encode, encode_exclusion};
+use super::{LedgerStore, Revision, Snapshot, StoreError, WriteLock};
+use crate::codec::{DecodeError, decode, decode_cordon, encode, encode_cordon};
 
 /// "IPUL": what makes an SQLite file a ledger.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"IPUL");
@@ -168,18 +168,17 @@ impl LedgerStore for SqliteStore {
                     .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
                     .map_err(failed)
             };
-            let (entries, exclusions) = (
+            let (entries, cordons) = (
                 rows("SELECT entry FROM entries")?,
                 rows("SELECT exclusion FROM exclusions")?,
             );
             let read = |error| unread(shared, error);
             let entries: Result<Vec<Entry>, _> = entries.iter().map(|row| decode(row)).collect();
-            let exclusions: Result<Vec<Exclusion>, _> =
-                exclusions.iter().map(|row| decode_exclusion(row)).collect();
+            let cordons: Result<Vec<Cordon>, _> = cordons.iter().map(|row| decode_cordon(row)).collect();
             Ok(Some(Snapshot {
                 revision,
                 entries: entries.map_err(read)?,
-                exclusions: exclusions.map_err(read)?,
+                cordons: cordons.map_err(read)?,
             }))
         })
         .await
@@ -204,18 +203,18 @@ impl LedgerStore for SqliteStore {
         .await
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         let shared = Arc::clone(&self.shared);
         // Mostly nobody has it, and then no other thread is needed.
         match rustix::fs::flock(&shared.turns, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Turn::held_by(Unlock(shared))),
+            Ok(()) => return Ok(WriteLock::held_by(Unlock(shared))),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(unavailable("lock", &error)),
         }
         let taken = tokio::task::spawn_blocking(move || {
             rustix::fs::flock(&shared.turns, FlockOperation::LockExclusive)
                 .map_err(|error| unavailable("lock", &error))?;
-            Ok(Turn::held_by(Unlock(shared)))
+            Ok(WriteLock::held_by(Unlock(shared)))
         });
         taken.await.map_err(|error| unavailable("lock", &error))?
     }
@@ -304,7 +303,7 @@ fn revision(transaction: &Transaction<'_>) -> rusqlite::Result<Revision> {
 }
 
 fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<()> {
-    let mut excludes = false;
+    let mut cordons = false;
     for change in changes {
         match change {
             Change::Put(entry) => transaction
@@ -315,27 +314,27 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
             Change::Remove(id) => transaction
                 .prepare_cached("DELETE FROM entries WHERE id = ?1")?
                 .execute([id.as_str()])?,
-            Change::Exclude(exclusion) => {
-                excludes = true;
+            Change::Cordon(cordon) => {
+                cordons = true;
                 transaction
                     .prepare_cached(
                         "INSERT INTO exclusions VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET exclusion = ?2",
                     )?
-                    .execute((exclusion.id.as_str(), encode_exclusion(exclusion)))?
+                    .execute((cordon.id.as_str(), encode_cordon(cordon)))?
             }
             Change::Lift(id) => {
-                excludes = true;
+                cordons = true;
                 transaction
                     .prepare_cached("DELETE FROM exclusions WHERE id = ?1")?
                     .execute([id.as_str()])?
             }
         };
     }
-    if excludes {
-        // A build that knows of no exclusions must not place anything on what is excluded.
+    if cordons {
+        // A build that knows of no cordons must not place anything on what is cordoned.
         let left: bool =
             transaction.query_row("SELECT EXISTS (SELECT 1 FROM exclusions)", [], |row| row.get(0))?;
-        let format = if left { Exclusion::FORMAT } else { Entry::FORMAT };
+        let format = if left { Cordon::FORMAT } else { Entry::FORMAT };
         transaction.pragma_update(None, "user_version", format)?;
     }
     transaction

@@ -16,23 +16,23 @@ use crate::options::{Clock, LedgerOptions};
 
 /// What a controller listed, and whether it is being asked.
 #[derive(Default)]
-pub(super) struct Slot {
-    state: Mutex<State>,
+pub(super) struct ListingSlot {
+    state: Mutex<SlotState>,
     /// Tells that a question is over, to those who wait in the order in which they came: a `watch` wakes them in any, and
     /// a simulation would not be the same twice.
     over: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    seen: Option<Seen>,
+struct SlotState {
+    seen: Option<CachedListing>,
     /// Since when the controller is being asked.
     asked: Option<Instant>,
     hardware: Option<Hardware>,
 }
 
 #[derive(Clone)]
-struct Seen {
+struct CachedListing {
     /// When the controller was asked.
     at: Instant,
     /// When it answered.
@@ -49,7 +49,7 @@ pub(super) struct Hardware {
 }
 
 /// What somebody who needs a list can do.
-pub(super) enum Look {
+pub(super) enum CacheLookup {
     /// Use this one.
     Use(Result<Arc<Listing>, Reason>),
     /// Wait for the question that was begun then.
@@ -58,19 +58,19 @@ pub(super) enum Look {
     Ask,
 }
 
-impl Slot {
+impl ListingSlot {
     /// Hears when a question is over, from now on.
     pub(super) fn over(&self) -> Notified<'_> {
         self.over.notified()
     }
 
     /// What is there for somebody who needs a list that was asked for at `not_before` or later.
-    pub(super) fn look(&self, not_before: Instant) -> Look {
+    pub(super) fn look(&self, not_before: Instant) -> CacheLookup {
         let state = locked(&self.state);
         match (&state.seen, state.asked) {
-            (Some(seen), _) if seen.at >= not_before => Look::Use(seen.listing.clone()),
-            (_, Some(since)) => Look::Wait(since),
-            _ => Look::Ask,
+            (Some(seen), _) if seen.at >= not_before => CacheLookup::Use(seen.listing.clone()),
+            (_, Some(since)) => CacheLookup::Wait(since),
+            _ => CacheLookup::Ask,
         }
     }
 
@@ -105,7 +105,7 @@ impl Slot {
 
     /// Changes what was listed last.
     pub(super) fn change(&self, change: impl FnOnce(&mut Arc<Listing>)) {
-        if let Some(Seen {
+        if let Some(CachedListing {
             listing: Ok(listing), ..
         }) = &mut locked(&self.state).seen
         {
@@ -116,7 +116,7 @@ impl Slot {
 
 /// A question that is under way. However it ends, somebody else may ask then.
 pub(super) struct Asking {
-    slot: Arc<Slot>,
+    slot: Arc<ListingSlot>,
     at: Instant,
     hardware: Option<Hardware>,
 }
@@ -155,7 +155,7 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
         let listing = self.list(&mut asking.hardware).await;
         let mut state = locked(&asking.slot.state);
         state.hardware = asking.hardware.take();
-        state.seen = Some(Seen {
+        state.seen = Some(CachedListing {
             at: asking.at,
             came: Instant::now(),
             listing,

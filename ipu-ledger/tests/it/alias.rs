@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use ipu_core::{PartitionId, Topology};
-use ipu_ledger::{Answer, Exclusion, ExclusionTarget, Ledger, MemoryStore, PartitionSpec, Request};
+use ipu_ledger::{Cordon, CordonTarget, EnsureOutcome, Ledger, MemoryStore, PartitionSpec, Request};
 use ipu_testkit::{BlockChoice, FakeController};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
@@ -49,7 +49,7 @@ async fn is_beside(ledger: &TestLedger, half: &Request) {
             .ensure(at(named(controller, 16), controller))
             .await
             .unwrap();
-        assert!(matches!(all, Answer::Waiting(_)), "{controller}: {all:?}");
+        assert!(matches!(all, EnsureOutcome::Waiting(_)), "{controller}: {all:?}");
         let all = named(controller, 16);
         ledger.release(&all.id, &all.owner, None).await.unwrap();
     }
@@ -102,7 +102,7 @@ async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_
     );
     let answer = ledger.ensure(request("all", 16)).await.unwrap();
     assert!(
-        matches!(&answer, Answer::Waiting(waiting) if waiting.reason.message.contains("second is first")),
+        matches!(&answer, EnsureOutcome::Waiting(waiting) if waiting.reason.message.contains("second is first")),
         "{answer:?}"
     );
     // Repair sees both names and takes nothing from the holder.
@@ -173,7 +173,7 @@ async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
     controller.lose_everything();
     advance(1).await;
     let answer = ledger.ensure(request("all", 16)).await.unwrap();
-    assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    assert!(matches!(answer, EnsureOutcome::Waiting(_)), "{answer:?}");
     // The owner of the lost partition leaves.
     ledger.release(&half.id, &half.owner, None).await.unwrap();
     ledger.pool().forget(first.name());
@@ -274,14 +274,14 @@ async fn two_controllers_with_a_partition_of_one_id_are_two() {
 async fn a_cordon_under_the_second_name_counts_under_the_first() {
     let ledger = twice();
     ledger.pool().set_same_as(&name("second"), Some(name("first")));
-    let cordon = Exclusion::new(
+    let cordon = Cordon::new(
         "fan".parse().unwrap(),
         name("second"),
-        ExclusionTarget::Controller,
+        CordonTarget::Controller,
         "admin".parse().unwrap(),
         "a fan",
     );
-    ledger.exclude(cordon).await.unwrap();
+    ledger.cordon(cordon).await.unwrap();
     let answer = ledger.ensure(request("one", 1)).await.unwrap();
-    assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    assert!(matches!(answer, EnsureOutcome::Waiting(_)), "{answer:?}");
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use ipu_core::{Change, Topology};
 use ipu_ledger::{
-    Answer, Grant, Ledger, LedgerStore, MemoryStore, Pending, Released, Revision, Snapshot, StoreError,
+    EnsureOutcome, Grant, Ledger, LedgerStore, MemoryStore, Pending, Released, Revision, Snapshot, StoreError,
 };
 use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
@@ -96,7 +96,7 @@ async fn a_decision_that_writes_nothing_is_not_made_on_what_another_has_changed(
     let (one, other) = (bench.ledger(), bench.ledger());
     let held = one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
     // Nothing is to be written for what is there already, and `one` remembers that it is.
-    let again = |answer: Answer| matches!(answer, Answer::Active(Grant { since, .. }) if since == held.since);
+    let again = |answer: EnsureOutcome| matches!(answer, EnsureOutcome::Active(Grant { since, .. }) if since == held.since);
     assert!(again(one.ensure(request("mine", 4)).await.unwrap()));
     other.release(&id("mine"), &owner("mine"), None).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -106,8 +106,8 @@ async fn a_decision_that_writes_nothing_is_not_made_on_what_another_has_changed(
     );
     let anew = one.ensure(request("mine", 4)).await.unwrap();
     assert!(
-        matches!(&anew, Answer::Active(grant) if grant.since > held.since)
-            || matches!(anew, Answer::Pending(Pending::Creating)),
+        matches!(&anew, EnsureOutcome::Active(grant) if grant.since > held.since)
+            || matches!(anew, EnsureOutcome::Pending(Pending::Creating)),
         "{anew:?}"
     );
     assert_eq!(bench.controller.ids(), [id("mine")]);
@@ -135,7 +135,7 @@ async fn what_was_asked_for_once_is_waited_for_without_asking_for_it_again() {
         .await
         .unwrap();
     let first = one.ensure(request("second", 16)).await.unwrap();
-    assert!(matches!(first, Answer::Waiting(_)), "{first:?}");
+    assert!(matches!(first, EnsureOutcome::Waiting(_)), "{first:?}");
     other
         .release(&id("second"), &owner("second"), None)
         .await

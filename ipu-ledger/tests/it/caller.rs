@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Illegal, Topology};
+use ipu_core::{Topology, TransitionError};
 use ipu_ledger::{Caller, Expiry, LedgerError};
 
 use crate::setup::{Bench, id, owner, request, state_of};
@@ -15,7 +15,7 @@ fn of(caller: &Caller) -> Expiry {
 }
 
 fn is_too_late<T: std::fmt::Debug>(answer: &Result<T, LedgerError>) -> bool {
-    matches!(answer, Err(LedgerError::Illegal(Illegal::TooLate { .. })))
+    matches!(answer, Err(LedgerError::Illegal(TransitionError::TooLate { .. })))
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use ipu_core::{PartitionId, Topology};
 use ipu_ledger::{
-    Change, Entry, Ledger, LedgerChange, LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn,
+    Change, Entry, Ledger, LedgerChange, LedgerStore, MemoryStore, Revision, Snapshot, StoreError, WriteLock,
 };
 use ipu_testkit::{FakeController, Random};
 use ipu_vipu_client::ControllerPool;
@@ -139,7 +139,7 @@ impl LedgerStore for Accidents {
         }
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         self.store.turn().await
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{EntryState, Illegal, IpuCount, PartitionFacts, Topology};
-use ipu_ledger::{Answer, Ledger, LedgerError, LedgerOptions, LinePolicy, MemoryStore, Pending, Released};
+use ipu_core::{EntryState, IpuCount, PartitionFacts, Topology, TransitionError};
+use ipu_ledger::{
+    EnsureOutcome, Ledger, LedgerError, LedgerOptions, MemoryStore, OnNoCapacity, Pending, Released,
+};
 use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
@@ -138,7 +140,7 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
     let bench = bench();
     bench.controller.hide_everything();
     let ledger = bench.ledger();
-    let Answer::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
+    let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("there is no room");
     };
     assert_eq!(waiting.reason.code, "ControllerRefused");
@@ -150,7 +152,7 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
     for _ in 0..10 {
         assert!(matches!(
             ledger.ensure(request("a", 4)).await.unwrap(),
-            Answer::Waiting(_)
+            EnsureOutcome::Waiting(_)
         ));
     }
     let asked = bench.controller.calls().len();
@@ -177,7 +179,7 @@ async fn whoever_was_refused_by_an_old_list_is_not_kept_waiting_for_it() {
         // Such as IPUs that another's partition had for a moment.
         bench.controller.inject(CallKind::Create, Fault::Refused);
         match ledger.ensure(request("a", 4)).await {
-            Ok(Answer::Active(_) | Answer::Pending(Pending::Creating)) => granted += 1,
+            Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(Pending::Creating)) => granted += 1,
             // The fault comes with other words, too.
             Err(LedgerError::Refused { .. }) => {}
             other => panic!("{other:?}"),
@@ -220,7 +222,7 @@ async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
     );
     assert_eq!(
         ledger.ensure(request("a", 4)).await.unwrap(),
-        Answer::Pending(Pending::Failed { errors })
+        EnsureOutcome::Pending(Pending::Failed { errors })
     );
     let mut next = request("a", 4);
     next.attempt = 1;
@@ -238,7 +240,7 @@ async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
     let stale = ledger.ensure(next).await.unwrap_err();
     assert!(matches!(
         stale,
-        LedgerError::Illegal(Illegal::StaleAttempt {
+        LedgerError::Illegal(TransitionError::StaleAttempt {
             asked: 0,
             recorded: 1,
             ..
@@ -296,7 +298,10 @@ async fn an_id_that_is_taken_by_something_else_is_a_named_collision() {
     bench.controller.make_foreign(id("a").as_str(), 2);
     let error = bench.ledger().ensure(request("a", 4)).await.unwrap_err();
     assert!(
-        matches!(error, LedgerError::Illegal(Illegal::Foreign { found: 2, .. })),
+        matches!(
+            error,
+            LedgerError::Illegal(TransitionError::Foreign { found: 2, .. })
+        ),
         "{error}"
     );
     assert_eq!(bench.ledger().list().await.unwrap(), []);
@@ -314,7 +319,7 @@ async fn others_are_refused_by_name() {
     assert!(ledger.release(&id("a"), &owner("b"), None).await.is_err());
     let other = ledger.ensure(request("a", 8)).await.unwrap_err();
     assert!(
-        matches!(other, LedgerError::Illegal(Illegal::OtherSpec { .. })),
+        matches!(other, LedgerError::Illegal(TransitionError::OtherSpec { .. })),
         "{other}"
     );
 }
@@ -333,7 +338,7 @@ async fn those_who_wait_are_served_in_order_and_told_why() {
         let own = bench.ledger();
         tasks.push(tokio::spawn(async move {
             let mut positions = Vec::new();
-            let mut hear = |waiting: &ipu_ledger::Waiting| positions.push(waiting.position);
+            let mut hear = |waiting: &ipu_ledger::QueueStatus| positions.push(waiting.position);
             own.ensure_active(request(name, 16), &mut hear).await.unwrap();
             let at = start.elapsed();
             advance(10).await;
@@ -374,13 +379,13 @@ async fn somebody_dead_in_the_line_does_not_block_it() {
     ledger.ensure(request("dead", 16)).await.unwrap();
     bench.options.liveness = Some(std::sync::Arc::new(|entry: &ipu_ledger::Entry| {
         if entry.id == id("dead") {
-            ipu_ledger::Life::Dead
+            ipu_ledger::OwnerLiveness::Dead
         } else {
-            ipu_ledger::Life::Live
+            ipu_ledger::OwnerLiveness::Live
         }
     }));
     let live = bench.ledger();
-    let Answer::Waiting(waiting) = live.ensure(request("live", 16)).await.unwrap() else {
+    let EnsureOutcome::Waiting(waiting) = live.ensure(request("live", 16)).await.unwrap() else {
         panic!("it is full");
     };
     assert_eq!(waiting.position, 1);
@@ -391,7 +396,7 @@ async fn somebody_dead_in_the_line_does_not_block_it() {
 async fn whoever_does_not_want_to_wait_leaves_no_trace() {
     let bench = bench();
     let mut large = request("a", 32);
-    large.line = LinePolicy::Refuse;
+    large.line = OnNoCapacity::Refuse;
     let error = bench
         .ledger()
         .ensure_active(large, &mut |_| {})
@@ -409,7 +414,7 @@ async fn leaving_the_line_needs_no_controller() {
     let bench = bench();
     bench.controller.go_down();
     let ledger = bench.ledger();
-    let Answer::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
+    let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("nobody answers");
     };
     assert_eq!(waiting.reason.code, "ControllerUnavailable");
@@ -441,7 +446,7 @@ async fn an_explicit_reset_makes_the_partition_fresh_again() {
     bench.controller.use_it(&id("a"));
     assert_eq!(
         ledger.reset(&id("a"), &owner("a"), 0).await.unwrap(),
-        Answer::Pending(Pending::Resetting)
+        EnsureOutcome::Pending(Pending::Resetting)
     );
     assert!(matches!(
         ledger.get(&id("a")).await.unwrap().unwrap().state,

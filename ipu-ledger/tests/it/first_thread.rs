@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ipu_core::{ControllerName, Topology};
 use ipu_ledger::{
-    Answer, Ledger, LedgerOptions, LedgerStore, Life, LinePolicy, MemoryStore, Owner, PartitionSpec,
-    Released, Request, SqliteStore,
+    EnsureOutcome, Ledger, LedgerOptions, LedgerStore, MemoryStore, OnNoCapacity, Owner, OwnerLiveness,
+    PartitionSpec, Released, Request, SqliteStore,
 };
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController, VipuController};
 use vipu_sim::Simulator;
@@ -40,15 +40,18 @@ async fn lives<S: LedgerStore>(store: S) {
         .unwrap();
     assert_eq!(grant.attempt, 0);
 
-    let Answer::Waiting(waiting) = ledger.ensure(request("small", 4)).await.unwrap() else {
+    let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("small", 4)).await.unwrap() else {
         panic!("it cannot fit");
     };
     assert_eq!(waiting.position, 1);
     assert_eq!(waiting.reason.code, "NotEnoughFree");
     assert_eq!(waiting.blockers[0].owner, Some(owner("big")));
     let mut refuse = request("other", 4);
-    refuse.line = LinePolicy::Refuse;
-    assert!(matches!(ledger.ensure(refuse).await.unwrap(), Answer::Refused(_)));
+    refuse.line = OnNoCapacity::Refuse;
+    assert!(matches!(
+        ledger.ensure(refuse).await.unwrap(),
+        EnsureOutcome::Refused(_)
+    ));
 
     let big = request("big", 16);
     assert_eq!(
@@ -68,7 +71,10 @@ async fn lives<S: LedgerStore>(store: S) {
     let grant = ledger.ensure_active(again, &mut |_| {}).await.unwrap();
     assert_eq!((grant.id.clone(), grant.attempt), (small.id, 1));
 
-    let report = ledger.repair(&|_: &ipu_ledger::Entry| Life::Dead).await.unwrap();
+    let report = ledger
+        .repair(&|_: &ipu_ledger::Entry| OwnerLiveness::Dead)
+        .await
+        .unwrap();
     assert!(report.is_settled(), "{report:?}");
     assert!(ledger.list().await.unwrap().is_empty());
     let controller = pool.members().remove(0).controller;

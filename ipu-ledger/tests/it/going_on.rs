@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Illegal, Topology};
+use ipu_core::{Topology, TransitionError};
 use ipu_ledger::{EntryState, LedgerError, Released};
 
 use crate::setup::{Bench, TestLedger, id, owner, request};
@@ -79,7 +79,10 @@ async fn whoever_waits_for_what_another_gives_back_is_told_and_leaves_nothing() 
     let (told, ()) = tokio::join!(waits, story);
     let error = told.unwrap_err();
     assert!(
-        matches!(error, LedgerError::Illegal(Illegal::Moved { state: "gone", .. })),
+        matches!(
+            error,
+            LedgerError::Illegal(TransitionError::Moved { state: "gone", .. })
+        ),
         "{error}"
     );
     until_gone(&other, "first").await;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ipu_core::{PartitionId, Topology};
 use ipu_ledger::{
-    Answer, Change, Entry, EntryState, LedgerError, LedgerStore as _, Life, MemoryStore, Released, Request,
+    Change, EnsureOutcome, Entry, EntryState, LedgerError, LedgerStore as _, MemoryStore, OwnerLiveness,
+    Released, Request,
 };
 use ipu_testkit::{FakeController, Random};
 
@@ -39,7 +40,7 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
     let id = job.request.id.clone();
     match choice {
         0..=5 => match ledger.ensure(job.request.clone()).await {
-            Ok(Answer::Active(grant)) => {
+            Ok(EnsureOutcome::Active(grant)) => {
                 assert_eq!(grant.attempt, job.request.attempt);
                 Done::Granted
             }
@@ -55,7 +56,7 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
             Done::Other
         }
         _ => {
-            ledger.repair(&|_: &Entry| Life::Unknown).await.unwrap();
+            ledger.repair(&|_: &Entry| OwnerLiveness::Unknown).await.unwrap();
             Done::Other
         }
     }
@@ -184,9 +185,9 @@ async fn live(seed: u64) {
                 .collect();
             let judge = move |entry: &Entry| {
                 if dead.contains(&entry.id) {
-                    Life::Dead
+                    OwnerLiveness::Dead
                 } else {
-                    Life::Live
+                    OwnerLiveness::Live
                 }
             };
             jobs.values()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_ledger::{Illegal, Lease, LeaseLiveness, LedgerError, Life, Timestamp};
+use ipu_ledger::{Lease, LeaseLiveness, LedgerError, OwnerLiveness, Timestamp, TransitionError};
 
 use crate::setup::{Bench, TestLedger, advance, id, owner, request, state_of};
 
@@ -15,7 +15,7 @@ fn judge(bench: &Bench) -> LeaseLiveness {
     LeaseLiveness::new(Arc::clone(&bench.options.clock))
 }
 
-async fn life(judge: &LeaseLiveness, ledger: &TestLedger) -> Life {
+async fn life(judge: &LeaseLiveness, ledger: &TestLedger) -> OwnerLiveness {
     judge.judge(&ledger.get(&id("a")).await.unwrap().unwrap())
 }
 
@@ -87,20 +87,20 @@ async fn nobody_dies_because_the_ledger_was_away() {
     // Nobody could take a heartbeat for an hour.
     advance(3_600).await;
     let (ledger, judge) = (bench.ledger(), judge(&bench));
-    assert_eq!(life(&judge, &ledger).await, Life::Unknown);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
     advance(59).await;
-    assert_eq!(life(&judge, &ledger).await, Life::Unknown);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
     // Another process took one meanwhile.
     bench
         .ledger()
         .heartbeat(&id("a"), &owner("a"), MINUTE)
         .await
         .unwrap();
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
     advance(31).await;
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
     advance(30).await;
-    assert_eq!(life(&judge, &ledger).await, Life::Dead);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Dead);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,14 +108,14 @@ async fn no_owner_dies_because_the_process_was_suspended() {
     let bench = Bench::new(&Topology::pod16(), 1);
     let ledger = leased(&bench).await;
     let judge = judge(&bench);
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
     advance(20).await;
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
     // The heartbeats of an hour lie in the sockets of the process, which judges before it reads them.
     advance(3_600).await;
-    assert_eq!(life(&judge, &ledger).await, Life::Unknown);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
     ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +126,11 @@ async fn nobody_dies_because_a_clock_was_set() {
     bench.options.clock = Arc::new(move || clock().plus(Duration::from_secs(offset.load(Ordering::Relaxed))));
     let ledger = leased(&bench).await;
     let judge = judge(&bench);
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
     ahead.store(86_400, Ordering::Relaxed);
-    assert_eq!(life(&judge, &ledger).await, Life::Unknown);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
     ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
-    assert_eq!(life(&judge, &ledger).await, Life::Live);
+    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn only_the_owner_renews_and_only_what_can_be_kept() {
     let ledger = leased(&bench).await;
     let error = ledger.heartbeat(&id("a"), &owner("b"), MINUTE).await.unwrap_err();
     assert!(
-        matches!(error, LedgerError::Illegal(Illegal::NotTheOwner { .. })),
+        matches!(error, LedgerError::Illegal(TransitionError::NotTheOwner { .. })),
         "{error}"
     );
     ledger
@@ -147,7 +147,7 @@ async fn only_the_owner_renews_and_only_what_can_be_kept() {
         .await
         .unwrap();
     let plain = ledger.get(&id("plain")).await.unwrap().unwrap();
-    assert_eq!(judge(&bench).judge(&plain), Life::Unknown);
+    assert_eq!(judge(&bench).judge(&plain), OwnerLiveness::Unknown);
     bench.controller.go_down();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     for name in ["a", "nobody"] {
@@ -156,7 +156,7 @@ async fn only_the_owner_renews_and_only_what_can_be_kept() {
             .await
             .unwrap_err();
         assert!(
-            matches!(error, LedgerError::Illegal(Illegal::Moved { .. })),
+            matches!(error, LedgerError::Illegal(TransitionError::Moved { .. })),
             "{error}"
         );
     }

@@ -6,12 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{
-    ControllerName, ExclusionTarget, FormatError, JobKey, Owner, PartitionSpec, Request, Topology,
-};
+use ipu_core::{ControllerName, CordonTarget, FormatError, JobKey, Owner, PartitionSpec, Request, Topology};
 use ipu_ledger::{
     Change, Entry, Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError,
-    Turn, encode,
+    WriteLock, encode,
 };
 use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
@@ -79,7 +77,7 @@ impl LedgerStore for AnyStore {
         self.0.commit(basis, changes).await
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         self.0.turn().await
     }
 }
@@ -92,7 +90,7 @@ impl LedgerStore for Previous {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         let snapshot = self.0.load(newer_than).await?;
         if let Some(snapshot) = &snapshot {
-            if !snapshot.exclusions.is_empty() {
+            if !snapshot.cordons.is_empty() {
                 return Err(FormatError::Newer { found: 2 }.into());
             }
             snapshot.entries.iter().for_each(check);
@@ -111,7 +109,7 @@ impl LedgerStore for Previous {
         self.0.commit(basis, changes).await
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         self.0.turn().await
     }
 }
@@ -246,14 +244,14 @@ pub(crate) async fn refuse_what_only_this_build_knows(open: impl AsyncFn() -> An
     let controller = FakeController::new(&topology, 1);
     let this = start(Build::This, &controller, &topology, open().await);
     this.ensure_active(request(1), &mut |_| {}).await.unwrap();
-    let exclusion = ipu_core::Exclusion::new(
+    let cordon = ipu_core::Cordon::new(
         "fan".parse().unwrap(),
         "pod:8090".parse().unwrap(),
-        ExclusionTarget::Controller,
+        CordonTarget::Controller,
         "admin".parse().unwrap(),
         "a fan is broken",
     );
-    this.exclude(exclusion).await.unwrap();
+    this.cordon(cordon).await.unwrap();
     let previous = start(Build::Previous, &controller, &topology, open().await);
     let owner = request(1).owner;
     let refused = previous.release(&request(1).id, &owner, None).await.unwrap_err();

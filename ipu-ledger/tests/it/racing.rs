@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::Topology;
-use ipu_ledger::{Answer, Entry, Life, Liveness, Pending, Released, Request, Timestamp};
+use ipu_ledger::{EnsureOutcome, Entry, Liveness, OwnerLiveness, Pending, Released, Request, Timestamp};
 use ipu_testkit::{BlockChoice, Fault};
 
 use crate::setup::{Bench, TestLedger, advance, all_dead, id, owner, request, state_of, unknown};
@@ -70,7 +70,7 @@ async fn whoever_was_refused_while_an_earlier_create_is_not_settled_asks_ever_le
         .script([Some(Fault::Late(Duration::from_secs(3600)))]);
     bench.controller.hide_everything();
     let ledger = bench.ledger();
-    let mut unheard = |_: &ipu_ledger::Waiting| {};
+    let mut unheard = |_: &ipu_ledger::QueueStatus| {};
     let wait = ledger.ensure_active(request("a", 4), &mut unheard);
     let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
     assert!(waited.is_err(), "{waited:?}");
@@ -104,7 +104,10 @@ async fn a_smaller_request_does_not_take_the_block_that_is_kept_for_a_larger_one
         .await
         .unwrap();
     let answer = ledger.ensure(request("large", 8)).await.unwrap();
-    assert!(matches!(answer, Answer::Pending(Pending::Creating)), "{answer:?}");
+    assert!(
+        matches!(answer, EnsureOutcome::Pending(Pending::Creating)),
+        "{answer:?}"
+    );
 }
 
 /// Judges the owner dead, and has him come back before anything follows from that.
@@ -112,12 +115,12 @@ struct BackAgain(TestLedger);
 
 #[async_trait]
 impl Liveness for BackAgain {
-    async fn life_of(&self, _: &Entry) -> Life {
+    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
         let mut next = request("a", 4);
         next.attempt = 1;
         next.holder = "another process".into();
         self.0.ensure_active(next, &mut |_| {}).await.unwrap();
-        Life::Dead
+        OwnerLiveness::Dead
     }
 }
 

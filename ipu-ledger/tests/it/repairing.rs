@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::{Claim, Operation, PartitionFacts, Topology};
 use ipu_ledger::{
-    Change, Entry, EntryState, Ledger, LedgerStore, Life, Liveness, MemoryStore, Released, Request, Timestamp,
+    Change, Entry, EntryState, Ledger, LedgerStore, Liveness, MemoryStore, OwnerLiveness, Released, Request,
+    Timestamp,
 };
 use ipu_testkit::{FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
@@ -94,7 +95,7 @@ async fn foreign_partitions_are_never_touched() {
     assert_eq!(report.done, []);
     assert_eq!(bench.controller.ids().len(), 1);
     let waiting = match ledger.ensure(request("a", 16)).await.unwrap() {
-        ipu_ledger::Answer::Waiting(waiting) => waiting,
+        ipu_ledger::EnsureOutcome::Waiting(waiting) => waiting,
         other => panic!("{other:?}"),
     };
     assert_eq!(
@@ -184,8 +185,8 @@ struct Claims(Vec<Request>);
 
 #[async_trait]
 impl Liveness for Claims {
-    async fn life_of(&self, _: &Entry) -> Life {
-        Life::Live
+    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+        OwnerLiveness::Live
     }
 
     async fn claims(&self) -> Vec<Claim> {
@@ -312,7 +313,7 @@ async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
         ledger.ensure_active(request(name, 4), &mut |_| {}).await.unwrap();
     }
     assert_eq!((one.ids(), two.ids()), (vec![id("a")], vec![id("b")]));
-    let ipu_ledger::Answer::Waiting(waiting) = ledger.ensure(request("c", 4)).await.unwrap() else {
+    let ipu_ledger::EnsureOutcome::Waiting(waiting) = ledger.ensure(request("c", 4)).await.unwrap() else {
         panic!("both are full");
     };
     assert!(

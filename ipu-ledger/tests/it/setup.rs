@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ipu_core::{ControllerName, JobKey, PartitionId, Topology};
 use ipu_ledger::{
-    Entry, EntryState, Ledger, LedgerOptions, Life, MemoryStore, Owner, PartitionSpec, Request, Timestamp,
+    Entry, EntryState, Ledger, LedgerOptions, MemoryStore, Owner, OwnerLiveness, PartitionSpec, Request,
+    Timestamp,
 };
 use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
@@ -76,16 +77,16 @@ pub(crate) async fn advance(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-pub(crate) fn all_dead(_: &Entry) -> Life {
-    Life::Dead
+pub(crate) fn all_dead(_: &Entry) -> OwnerLiveness {
+    OwnerLiveness::Dead
 }
 
-pub(crate) fn all_live(_: &Entry) -> Life {
-    Life::Live
+pub(crate) fn all_live(_: &Entry) -> OwnerLiveness {
+    OwnerLiveness::Live
 }
 
-pub(crate) fn unknown(_: &Entry) -> Life {
-    Life::Unknown
+pub(crate) fn unknown(_: &Entry) -> OwnerLiveness {
+    OwnerLiveness::Unknown
 }
 
 pub(crate) fn is_quarantined(entry: &Entry) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_ledger::{Answer, Ledger, LinePolicy, MemoryStore, PartitionSpec};
+use ipu_ledger::{EnsureOutcome, Ledger, MemoryStore, OnNoCapacity, PartitionSpec};
 use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
@@ -69,7 +69,7 @@ async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_ne
     two.first_is_slow_by(HANGS, 100);
     let (took, answer) = timed(two.ledger.ensure(request("a", 4))).await;
     assert!(
-        matches!(answer, Ok(Answer::Active(_) | Answer::Pending(_))),
+        matches!(answer, Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(_))),
         "{answer:?}"
     );
     assert!(took < SHORTLY, "{took:?}");
@@ -77,7 +77,7 @@ async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_ne
     for job in ["b", "c"] {
         let (took, answer) = timed(two.ledger.ensure(request(job, 4))).await;
         assert!(
-            matches!(answer, Ok(Answer::Active(_) | Answer::Pending(_))),
+            matches!(answer, Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(_))),
             "{answer:?}"
         );
         assert!(took < A_MOMENT, "{took:?}");
@@ -105,9 +105,9 @@ async fn who_does_not_fit_elsewhere_is_told_which_controller_is_silent() {
     advance(1).await;
     two.first_is_slow_by(HANGS, 100);
     let mut refuse = request("a", 4);
-    refuse.line = LinePolicy::Refuse;
+    refuse.line = OnNoCapacity::Refuse;
     let (took, answer) = timed(two.ledger.ensure(refuse)).await;
-    let Answer::Refused(waiting) = answer.unwrap() else {
+    let EnsureOutcome::Refused(waiting) = answer.unwrap() else {
         panic!("there is no room");
     };
     assert!(took < SHORTLY, "{took:?}");
@@ -129,7 +129,7 @@ async fn a_controller_that_is_slow_is_silent_at_first_and_then_used_by_what_it_l
     let two = Two::new();
     two.first_is_slow_by(Duration::from_secs(3), 100);
     let (took, answer) = timed(two.ledger.ensure(pinned("a", "first", 4))).await;
-    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+    assert!(matches!(answer, Ok(EnsureOutcome::Waiting(_))), "{answer:?}");
     assert!(took < SHORTLY, "{took:?}");
     advance(3).await;
     for _ in 0..10 {

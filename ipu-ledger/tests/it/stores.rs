@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use ipu_core::{FormatError, LedgerState, Topology};
 use ipu_ledger::{
-    Change, Entry, EntryState, Exclusion, ExclusionTarget, Ledger, LedgerError, LedgerStore, MemoryStore,
-    Revision, Snapshot, SqliteStore, StoreError, encode,
+    Change, Cordon, CordonTarget, Entry, EntryState, Ledger, LedgerError, LedgerStore, MemoryStore, Revision,
+    Snapshot, SqliteStore, StoreError, encode,
 };
 use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
@@ -78,7 +78,7 @@ const FORMAT_1: &str =
     PRAGMA user_version = 1;";
 
 #[tokio::test]
-async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_something_is_excluded() {
+async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_something_is_cordoned() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let before = rusqlite::Connection::open(&path).unwrap();
@@ -99,7 +99,7 @@ async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_so
     let store = SqliteStore::open(&path).unwrap();
     let found = load(&store).await;
     assert_eq!(found.entries, [Entry::clone(&old)]);
-    assert_eq!(found.exclusions, []);
+    assert_eq!(found.cordons, []);
     let revision = store
         .commit(&found.revision, &[Change::Put(entry("b").await)])
         .await
@@ -114,23 +114,20 @@ async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_so
         "{entries:?}"
     );
 
-    let exclusion = Exclusion::new(
+    let cordon = Cordon::new(
         "x".parse().unwrap(),
         name("c"),
-        ExclusionTarget::Controller,
+        CordonTarget::Controller,
         "admin".parse().unwrap(),
         "a test",
     );
-    let change = Change::Exclude(Arc::new(exclusion.clone()));
+    let change = Change::Cordon(Arc::new(cordon.clone()));
     let revision = store.commit(&revision, &[change]).await.unwrap();
-    // The build before knows of no exclusions, and refuses every number above 1.
+    // The build before knows of no cordons, and refuses every number above 1.
     assert_eq!(version(), 2);
     let found = load(&SqliteStore::open(&path).unwrap()).await;
-    assert_eq!(found.exclusions.first(), Some(&exclusion));
-    store
-        .commit(&revision, &[Change::Lift(exclusion.id)])
-        .await
-        .unwrap();
+    assert_eq!(found.cordons.first(), Some(&cordon));
+    store.commit(&revision, &[Change::Lift(cordon.id)]).await.unwrap();
     assert_eq!(version(), 1);
 }
 

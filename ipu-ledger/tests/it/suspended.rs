@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::{Change, Topology};
 use ipu_ledger::{
-    Answer, EntryState, Ledger, LedgerStore, MemoryStore, Released, Revision, Snapshot, StoreError,
-    Timestamp, Turn,
+    EnsureOutcome, EntryState, Ledger, LedgerStore, MemoryStore, Released, Revision, Snapshot, StoreError,
+    Timestamp, WriteLock,
 };
 use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
@@ -129,7 +129,7 @@ async fn a_request_that_another_process_went_on_with_stays_although_its_controll
         ledger.pool().replace(&[], connect).unwrap();
     };
     let (answer, ()) = tokio::join!(ledger.ensure(request("a", 4)), other);
-    assert!(matches!(answer.unwrap(), Answer::Pending(_)));
+    assert!(matches!(answer.unwrap(), EnsureOutcome::Pending(_)));
     assert_eq!(bench.controller.ids(), [id("a")]);
     assert_eq!(state_of(&bench.ledger(), "a").await, "intent");
 }
@@ -159,11 +159,11 @@ impl LedgerStore for Tardy {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         if self.turns.fetch_add(1, Ordering::Relaxed) == 1 {
             advance(PAUSE).await;
         }
-        Ok(Turn::default())
+        Ok(WriteLock::default())
     }
 }
 

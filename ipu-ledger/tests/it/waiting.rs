@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_ledger::{Entry, Life};
+use ipu_ledger::{Entry, OwnerLiveness};
 use tokio::task::JoinSet;
 
 use crate::setup::{Bench, advance, id, owner, request};
@@ -23,7 +23,7 @@ async fn one_walk_of_the_queue_serves_all_requests_that_wait() {
     let count = Arc::clone(&judged);
     bench.options.liveness = Some(Arc::new(move |_: &Entry| {
         count.fetch_add(1, Ordering::Relaxed);
-        Life::Live
+        OwnerLiveness::Live
     }));
     let ledger = bench.ledger();
     let ensured = ledger.ensure_active(request("first", 16), &mut |_| {}).await;

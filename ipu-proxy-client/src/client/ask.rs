@@ -12,7 +12,7 @@ use super::error::ClientError;
 
 /// Whether a request may be sent again if it is not known what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub(crate) enum Idempotency {
     /// Twice is as good as once.
     Safe,
     /// Only if it was certainly not done.
@@ -21,20 +21,20 @@ pub(crate) enum Repeat {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     pub(crate) method: Method,
     /// With the query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
-    pub(crate) repeat: Repeat,
+    pub(crate) repeat: Idempotency,
     /// How long the answer may take beside what every answer may take.
     pub(crate) extra: Duration,
     /// Whether the proxy refuses it once this client has given up.
     pub(crate) expires: bool,
 }
 
-impl Ask {
-    pub(crate) const fn new(method: Method, path: String, repeat: Repeat) -> Self {
+impl ApiRequest {
+    pub(crate) const fn new(method: Method, path: String, repeat: Idempotency) -> Self {
         Self {
             method,
             path,
@@ -106,7 +106,9 @@ mod tests {
 
     #[test]
     fn a_wait_is_bounded_and_its_answer_may_take_longer() {
-        let ask = |wait| Ask::new(Method::PUT, "/v1/partitions/p".to_owned(), Repeat::Safe).waiting(wait);
+        let ask = |wait| {
+            ApiRequest::new(Method::PUT, "/v1/partitions/p".to_owned(), Idempotency::Safe).waiting(wait)
+        };
         let asked = ask(Duration::from_secs(3600));
         assert_eq!(asked.path, "/v1/partitions/p?wait=60000ms");
         assert_eq!(asked.extra, LONGEST_WAIT);
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn what_a_query_says_cannot_end_it() {
-        let ask = Ask::new(Method::DELETE, "/p".to_owned(), Repeat::Safe);
+        let ask = ApiRequest::new(Method::DELETE, "/p".to_owned(), Idempotency::Safe);
         let asked = ask.query("uid", "a&b=c").query("attempt", "1");
         assert_eq!(asked.path, "/p?uid=a%26b%3Dc&attempt=1");
     }

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use tokio_stream::Stream;
 
-use super::ask::{Ask, Repeat};
+use super::ask::{ApiRequest, Idempotency};
 use super::error::ClientError;
 use super::sse::{Parser, RawEvent};
 use super::transport::{ANSWER_MAX, Transport};
@@ -34,13 +34,13 @@ pub struct Event {
     /// What to ask the proxy for what happened later with, also with a new client.
     pub id: Option<String>,
     /// What.
-    pub told: Told,
+    pub told: EventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
+pub enum EventKind {
     /// These are all partitions: the beginning, or the proxy does not know any more what happened since the last event.
     Snapshot(PartitionList),
     /// This became of one of them.
@@ -115,7 +115,12 @@ impl Reader {
                 Err(error) => error,
             };
             self.open = None;
-            let Some(pause) = self.transport.options.retry.pause(attempt, &error, Repeat::Safe) else {
+            let Some(pause) = self
+                .transport
+                .options
+                .retry
+                .pause(attempt, &error, Idempotency::Safe)
+            else {
                 return (self, Err(error));
             };
             tracing::debug!(attempt, %error, ?pause, "open the event stream again");
@@ -148,7 +153,7 @@ impl Reader {
         if let Some(last) = self.last.as_deref().and_then(|last| last.parse().ok()) {
             headers.insert(LAST_EVENT_ID, last);
         }
-        let ask = Ask::new(Method::GET, "/v1/events".to_owned(), Repeat::Safe);
+        let ask = ApiRequest::new(Method::GET, "/v1/events".to_owned(), Idempotency::Safe);
         self.transport.open(&ask, &headers).await
     }
 
@@ -172,10 +177,10 @@ impl Reader {
     }
 
     /// What an event says; none for a kind that this version does not know.
-    fn told(&self, raw: &RawEvent) -> Result<Option<Told>, ClientError> {
+    fn told(&self, raw: &RawEvent) -> Result<Option<EventKind>, ClientError> {
         Ok(match raw.kind.as_str() {
-            "snapshot" => Some(Told::Snapshot(self.parse(&raw.data)?)),
-            "change" => Some(Told::Change(Box::new(self.parse(&raw.data)?))),
+            "snapshot" => Some(EventKind::Snapshot(self.parse(&raw.data)?)),
+            "change" => Some(EventKind::Change(Box::new(self.parse(&raw.data)?))),
             _ => None,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ask::Repeat;
+use super::ask::Idempotency;
 use super::error::ClientError;
 use super::options::RetryOptions;
 
@@ -14,7 +14,7 @@ const UNSETTLED: &str = "Unsettled";
 const TOO_LATE: &str = "TooLate";
 
 /// What an error says of a second time.
-enum Again {
+enum RetryDecision {
     Never,
     Soon,
     After(Duration),
@@ -22,14 +22,16 @@ enum Again {
 
 impl RetryOptions {
     /// How long to pause after `error` of the attempt number `attempt` (from 1), if there is to be another.
-    pub(crate) fn pause(&self, attempt: u32, error: &ClientError, repeat: Repeat) -> Option<Duration> {
+    pub(crate) fn pause(&self, attempt: u32, error: &ClientError, repeat: Idempotency) -> Option<Duration> {
         if attempt >= self.attempts {
             return None;
         }
         match again(error, repeat) {
-            Again::Never => None,
-            Again::Soon => Some(self.backoff(attempt)),
-            Again::After(wish) => (wish <= self.longest_pause).then(|| wish.max(self.backoff(attempt))),
+            RetryDecision::Never => None,
+            RetryDecision::Soon => Some(self.backoff(attempt)),
+            RetryDecision::After(wish) => {
+                (wish <= self.longest_pause).then(|| wish.max(self.backoff(attempt)))
+            }
         }
     }
 
@@ -43,28 +45,28 @@ impl RetryOptions {
     }
 }
 
-fn again(error: &ClientError, repeat: Repeat) -> Again {
-    let safe = repeat == Repeat::Safe;
+fn again(error: &ClientError, repeat: Idempotency) -> RetryDecision {
+    let safe = repeat == Idempotency::Safe;
     match error {
-        ClientError::Unreachable { .. } => Again::Soon,
+        ClientError::Unreachable { .. } => RetryDecision::Soon,
         ClientError::Refused { problem, retry_after } => {
             let not_done = [OVERLOADED, UNSETTLED].contains(&problem.code.as_str());
             if problem.code == TOO_LATE {
-                return Again::Soon;
+                return RetryDecision::Soon;
             }
             match retry_after {
-                Some(wish) if safe || not_done => Again::After(*wish),
-                None if safe && problem.status == 503 => Again::Soon,
-                _ => Again::Never,
+                Some(wish) if safe || not_done => RetryDecision::After(*wish),
+                None if safe && problem.status == 503 => RetryDecision::Soon,
+                _ => RetryDecision::Never,
             }
         }
-        ClientError::Broken { .. } if safe => Again::Soon,
+        ClientError::Broken { .. } if safe => RetryDecision::Soon,
         // What stands between us and the proxy.
         ClientError::BadAnswer {
             status: 502..=504, ..
-        } if safe => Again::Soon,
+        } if safe => RetryDecision::Soon,
         // Whoever waited that long is better told than kept for as long again.
-        _ => Again::Never,
+        _ => RetryDecision::Never,
     }
 }
 
@@ -119,14 +121,14 @@ mod tests {
             (refused(401, "Unauthenticated", None), false, false),
             (refused(500, "LedgerError", None), false, false),
         ] {
-            assert_eq!(again(&error, Repeat::Safe), safe, "{error}");
-            assert_eq!(again(&error, Repeat::Unsafe), otherwise, "{error}");
+            assert_eq!(again(&error, Idempotency::Safe), safe, "{error}");
+            assert_eq!(again(&error, Idempotency::Unsafe), otherwise, "{error}");
         }
     }
 
     #[test]
     fn the_proxy_s_wish_is_kept_unless_it_is_too_long() {
-        let pause = |seconds| options().pause(1, &refused(503, OVERLOADED, Some(seconds)), Repeat::Safe);
+        let pause = |seconds| options().pause(1, &refused(503, OVERLOADED, Some(seconds)), Idempotency::Safe);
         assert_eq!(pause(2), Some(Duration::from_secs(2)));
         assert_eq!(pause(30), None);
     }
@@ -135,7 +137,7 @@ mod tests {
     fn pauses_grow_and_end() {
         let options = options();
         let pauses: Vec<_> = (1..)
-            .map_while(|attempt| options.pause(attempt, &broken(), Repeat::Safe))
+            .map_while(|attempt| options.pause(attempt, &broken(), Idempotency::Safe))
             .collect();
         assert_eq!(pauses.len(), 3);
         for (pause, longest) in pauses.iter().zip([100, 200, 400]) {

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::de::DeserializeOwned;
 
 use super::answer;
-use super::ask::Ask;
+use super::ask::ApiRequest;
 use super::clock::ProxyClock;
 use super::connection::Connector;
 use super::error::{ClientError, SetupError, chain};
@@ -59,7 +59,7 @@ impl Transport {
     }
 
     /// Asks, again where that is safe and helps, and reads the answer.
-    pub(crate) async fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, ClientError> {
+    pub(crate) async fn call<T: DeserializeOwned>(&self, ask: ApiRequest) -> Result<T, ClientError> {
         let mut attempt = 1;
         loop {
             let error = match self.once(&ask).await {
@@ -75,7 +75,7 @@ impl Transport {
         }
     }
 
-    async fn once<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, ClientError> {
+    async fn once<T: DeserializeOwned>(&self, ask: &ApiRequest) -> Result<T, ClientError> {
         let deadline = self.options.deadline.saturating_add(ask.extra);
         let request = self.request(ask, &HeaderMap::new(), deadline).await?;
         let answer = async {
@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// Begins to read an answer that has no end.
-    pub(crate) async fn open(&self, ask: &Ask, headers: &HeaderMap) -> Result<Incoming, ClientError> {
+    pub(crate) async fn open(&self, ask: &ApiRequest, headers: &HeaderMap) -> Result<Incoming, ClientError> {
         let deadline = self.options.deadline;
         let request = self.request(ask, headers, deadline).await?;
         let opened = async {
@@ -109,7 +109,7 @@ impl Transport {
 
     async fn request(
         &self,
-        ask: &Ask,
+        ask: &ApiRequest,
         headers: &HeaderMap,
         deadline: Duration,
     ) -> Result<Request<Full<Bytes>>, ClientError> {

@@ -6,9 +6,9 @@ use ipu_core::PartitionId;
 use tokio::time::Instant;
 
 use super::error::ClientError;
-use super::{DeletePartition, LONGEST_WAIT, Line, ProxyClient};
+use super::{DeletePartition, LONGEST_WAIT, OnNoCapacity, ProxyClient};
 use crate::documents::{
-    BlockerDocument, DeletedDocument, Exclude, HoldState, PartitionDocument, PutPartition,
+    BlockerDocument, CordonRequest, DeletedDocument, HoldState, PartitionDocument, PutPartition,
 };
 
 /// How long one of several requests waits: so often is heard what has changed about the wait.
@@ -20,7 +20,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How to look.
 #[derive(Clone, Copy)]
-enum Look<'a> {
+enum PollResult<'a> {
     /// Ask for it, which makes it if need be.
     Ask(&'a PutPartition),
     /// See how far it is.
@@ -28,13 +28,13 @@ enum Look<'a> {
 }
 
 /// Pauses between looks: none before the first, then doubling, until the patience is over.
-struct Looks {
+struct PollLoop {
     began: Instant,
     patience: Duration,
     pause: Duration,
 }
 
-impl Looks {
+impl PollLoop {
     fn new(patience: Duration) -> Self {
         Self {
             began: Instant::now(),
@@ -81,7 +81,8 @@ impl ProxyClient {
         patience: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        self.until_active(id, Look::Ask(wanted), patience, on_wait).await
+        self.until_active(id, PollResult::Ask(wanted), patience, on_wait)
+            .await
     }
 
     /// Waits until a partition is ready that somebody has asked for, for at most `patience`. The first look comes at once,
@@ -97,23 +98,26 @@ impl ProxyClient {
         patience: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        self.until_active(id, Look::See, patience, on_wait).await
+        self.until_active(id, PollResult::See, patience, on_wait).await
     }
 
     async fn until_active(
         &self,
         id: &PartitionId,
-        look: Look<'_>,
+        look: PollResult<'_>,
         patience: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        let mut looks = Looks::new(patience);
+        let mut looks = PollLoop::new(patience);
         let mut wait = Duration::ZERO;
         loop {
             let looked = Instant::now();
             let answer = match look {
-                Look::Ask(wanted) => self.put(id, wanted, Line::Join(wait.min(looks.left()))).await,
-                Look::See => self.partition(id).await,
+                PollResult::Ask(wanted) => {
+                    self.put(id, wanted, OnNoCapacity::Join(wait.min(looks.left())))
+                        .await
+                }
+                PollResult::See => self.partition(id).await,
             };
             wait = LOOK;
             let partition = answer.map_err(|error| failed(error, id))?;
@@ -149,7 +153,7 @@ impl ProxyClient {
         patience: Duration,
         on_wait: &mut (dyn FnMut(&DeletedDocument) + Send),
     ) -> Result<(), ClientError> {
-        let mut looks = Looks::new(patience);
+        let mut looks = PollLoop::new(patience);
         let mut how = how.clone();
         loop {
             let looked = Instant::now();
@@ -164,27 +168,27 @@ impl ProxyClient {
         }
     }
 
-    /// Excludes something and waits until nobody holds anything there, for at most `patience`. It stays excluded, also if that
+    /// Cordons something and waits until nobody holds anything there, for at most `patience`. It stays cordoned, also if that
     /// is not so in time. `on_wait` hears who still does.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] if somebody holds something for longer, and what [`exclude`](Self::exclude) answers.
+    /// [`ClientError::Late`] if somebody holds something for longer, and what [`cordon`](Self::cordon) answers.
     pub async fn drain(
         &self,
-        what: &Exclude,
+        what: &CordonRequest,
         patience: Duration,
         on_wait: &mut (dyn FnMut(&[BlockerDocument]) + Send),
     ) -> Result<(), ClientError> {
-        let mut looks = Looks::new(patience);
+        let mut looks = PollLoop::new(patience);
         loop {
             let looked = Instant::now();
-            let excluded = self.exclude(what).await?;
-            if excluded.holders.is_empty() {
+            let cordoned = self.cordon(what).await?;
+            if cordoned.holders.is_empty() {
                 return Ok(());
             }
-            on_wait(&excluded.holders);
-            let why = || format!("{} partitions are still held there", excluded.holders.len());
+            on_wait(&cordoned.holders);
+            let why = || format!("{} partitions are still held there", cordoned.holders.len());
             looks.pause(looked, why).await?;
         }
     }
@@ -208,7 +212,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_look_comes_at_once_and_the_others_after_pauses_that_grow() {
-        let mut looks = Looks::new(Duration::from_secs(10));
+        let mut looks = PollLoop::new(Duration::from_secs(10));
         let mut pauses = Vec::new();
         loop {
             let looked = Instant::now();
@@ -223,7 +227,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_waited_by_itself_is_followed_by_the_next() {
-        let mut looks = Looks::new(Duration::MAX);
+        let mut looks = PollLoop::new(Duration::MAX);
         let looked = Instant::now();
         tokio::time::sleep(LOOK).await;
         looks.pause(looked, String::new).await.unwrap();

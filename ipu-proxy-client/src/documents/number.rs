@@ -44,12 +44,12 @@ impl Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct SizeQuestion {
+pub struct CapacityQuery {
     /// IPUs of each partition. What is no power of two is answered with the rule.
     pub size: u32,
 }
 
-impl SizeQuestion {
+impl CapacityQuery {
     /// How many partitions of `size` IPUs fit?
     #[must_use]
     pub const fn new(size: u32) -> Self {
@@ -74,7 +74,7 @@ pub struct Fit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
-pub struct PlanQuestion {
+pub struct DryRunRequest {
     /// The sizes in IPUs: 1 to 256 of them, powers of two.
     pub sizes: Vec<u32>,
     /// Partitions that are thought away: at most 256.
@@ -82,7 +82,7 @@ pub struct PlanQuestion {
     pub if_these_ended: Vec<String>,
 }
 
-impl PlanQuestion {
+impl DryRunRequest {
     /// Would partitions of `sizes` fit side by side?
     #[must_use]
     pub const fn new(sizes: Vec<u32>) -> Self {
@@ -157,12 +157,12 @@ impl<'de> Deserialize<'de> for ControllerReason {
 /// The answer of `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct PlanAnswer {
+pub struct DryRunResponse {
     /// One for each size, in the order of the question.
     pub planned: Vec<Planned>,
 }
 
-impl PlanAnswer {
+impl DryRunResponse {
     /// These.
     #[must_use]
     pub const fn new(planned: Vec<Planned>) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ipu_core::{Blocker, Entry, EntryState, IpuCount, IpuPlace, PartitionId, Reason, Timestamp, Waiting};
+use ipu_core::{Blocker, Entry, EntryState, IpuCount, IpuPlace, PartitionId, QueueStatus, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::controller::ControllerDocument;
@@ -186,8 +186,8 @@ pub struct WaitingDocument {
     pub earliest_fit: Option<Timestamp>,
 }
 
-impl From<&Waiting> for WaitingDocument {
-    fn from(waiting: &Waiting) -> Self {
+impl From<&QueueStatus> for WaitingDocument {
+    fn from(waiting: &QueueStatus) -> Self {
         Self {
             position: waiting.position,
             reason: waiting.reason.clone(),
@@ -197,7 +197,7 @@ impl From<&Waiting> for WaitingDocument {
     }
 }
 
-/// Who would have to end, or holds something that is excluded.
+/// Who would have to end, or holds something that is cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BlockerDocument {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipu_core::PartitionId;
 use ipu_proxy_client::{
-    ClientError, ClientOptions, Line, OwnerDocument, ProxyClient, PutPartition, ResetPartition, Token,
+    ClientError, ClientOptions, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition, ResetPartition, Token,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -189,7 +189,7 @@ async fn a_request_says_how_long_to_wait_and_what_was_set() {
         Script::of(&[refusal("409 Conflict", "NotTheOwner", 0).replace("retry-after: 0\r\n", "")]).await;
     let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
     let client = script.client(hurried());
-    let line = Line::Join(Duration::from_secs(90));
+    let line = OnNoCapacity::Join(Duration::from_secs(90));
     // It can be sent to another thread.
     let asked = tokio::spawn(async move { client.put(&id(), &wanted, line).await });
     let error = asked.await.unwrap().unwrap_err();
@@ -218,7 +218,7 @@ async fn the_partition_of_another_owner_is_no_answer() {
     let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
     let put = async |answer: String| {
         let script = Script::of(&[answer]).await;
-        let line = Line::Join(Duration::ZERO);
+        let line = OnNoCapacity::Join(Duration::ZERO);
         script.client(hurried()).put(&id(), &wanted, line).await
     };
     assert!(put(partition("1", 0, 4)).await.is_ok());
@@ -247,7 +247,7 @@ async fn a_client_whose_clock_is_wrong_learns_the_clock_of_the_proxy() {
     let late = refusal("409 Conflict", "TooLate", 0).replace("retry-after", date);
     let script = Script::of(&[late, partition("1", 0, 4)]).await;
     let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
-    let line = Line::Join(Duration::ZERO);
+    let line = OnNoCapacity::Join(Duration::ZERO);
     script.client(hurried()).put(&id(), &wanted, line).await.unwrap();
     let asked = script.asked();
     let year_2096 = 3_976_214_400;

@@ -1,8 +1,8 @@
 //! Documents as JSON: the names are a promise, requests are strict and answers are not.
 
 use ipu_proxy_client::{
-    ChangeDocument, DeletedDocument, Exclude, HoldState, OwnerDocument, PartitionDocument, PlanAnswer,
-    PlanQuestion, ProblemDocument, PutPartition, ResetPartition, Stats, Usage,
+    ChangeDocument, CordonRequest, DeletedDocument, DryRunRequest, DryRunResponse, HoldState, OwnerDocument,
+    PartitionDocument, ProblemDocument, PutPartition, ResetPartition, Stats, Usage,
 };
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn an_answer_is_written_as_it_was_read() {
         "size": 4, "fits": false, "controller": null,
         "reasons": [{"controller": "pod:8090", "code": "NotEnoughFree", "numbers": {"free": 0}, "message": "none is free"}],
     }]});
-    let read: PlanAnswer = serde_json::from_value(planned.clone()).unwrap();
+    let read: DryRunResponse = serde_json::from_value(planned.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), planned);
 }
 
@@ -72,14 +72,14 @@ fn a_request_says_what_was_set_and_nothing_else_is_understood() {
         serde_json::to_value(ResetPartition::default()).unwrap(),
         json!({})
     );
-    let mut cordon = Exclude::new("fan", "pod:8090", "a fan is broken");
+    let mut cordon = CordonRequest::new("fan", "pod:8090", "a fan is broken");
     cordon.machine = Some("a1".into());
     let written = serde_json::to_value(&cordon).unwrap();
     assert_eq!(
         written,
         json!({"id": "fan", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"})
     );
-    let question = serde_json::to_value(PlanQuestion::new(vec![4, 16])).unwrap();
+    let question = serde_json::to_value(DryRunRequest::new(vec![4, 16])).unwrap();
     assert_eq!(question, json!({"sizes": [4, 16]}));
 }
 

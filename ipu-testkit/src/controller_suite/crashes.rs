@@ -8,9 +8,9 @@ use ipu_core::{IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::{Removal, VipuController as _, ensure_absent, ensure_present};
 
 use super::faulty::Faulty;
-use super::lab::{Lab, Pod, id, patience, refused, request};
+use super::lab::{Harness, Pod, id, patience, refused, request};
 use super::{Setup, cases};
-use crate::suite::{Outcome, Stop, broken, ok, same};
+use crate::suite::{CaseOutcome, Stop, broken, ok, same};
 
 cases![
     a_creation_whose_caller_dies_was_done_or_was_not,
@@ -49,7 +49,7 @@ pub(super) async fn die_after<T>(steps: u32, future: impl Future<Output = T>) ->
 }
 
 /// A partition that is active is listed as it was asked for, and is given back.
-async fn is_as_asked_and_removed(pod: &Pod, name: &str, size: u32) -> Outcome {
+async fn is_as_asked_and_removed(pod: &Pod, name: &str, size: u32) -> CaseOutcome {
     pod.is_active(name).await?;
     pod.lists_exactly(&[name]).await?;
     let found: Vec<_> = pod
@@ -63,7 +63,7 @@ async fn is_as_asked_and_removed(pod: &Pod, name: &str, size: u32) -> Outcome {
 }
 
 /// "Safe to retry": a creation that nobody heard of was done or was not, and `ensure_present` takes both.
-async fn a_creation_whose_caller_dies_was_done_or_was_not(lab: Lab) -> Outcome {
+async fn a_creation_whose_caller_dies_was_done_or_was_not(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for steps in 1..=STEPS {
         let name = format!("p{steps}");
@@ -89,7 +89,7 @@ async fn a_creation_whose_caller_dies_was_done_or_was_not(lab: Lab) -> Outcome {
 }
 
 /// The same of a removal, and `ensure_absent`.
-async fn a_removal_whose_caller_dies_was_done_or_was_not(lab: Lab) -> Outcome {
+async fn a_removal_whose_caller_dies_was_done_or_was_not(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     for steps in 1..=STEPS {
         let name = format!("p{steps}");
@@ -122,7 +122,7 @@ async fn made_of(pod: &Pod) -> Result<Vec<(PartitionId, PartitionSpec, Vec<IpuPl
 }
 
 /// The same of a reset: the partition comes back, and can be reset again.
-async fn a_reset_whose_caller_dies_was_done_or_was_not(lab: Lab) -> Outcome {
+async fn a_reset_whose_caller_dies_was_done_or_was_not(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     let before = made_of(&pod).await?;
@@ -154,7 +154,7 @@ async fn a_reset_whose_caller_dies_was_done_or_was_not(lab: Lab) -> Outcome {
 }
 
 /// `ensure_present` goes on from whatever an earlier life of it left.
-async fn whoever_sees_a_creation_through_may_die_at_any_step(lab: Lab) -> Outcome {
+async fn whoever_sees_a_creation_through_may_die_at_any_step(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     // Every life dies one step later; the partition of the one before may or may not be there.
     for steps in 1..=STEPS {
@@ -179,7 +179,7 @@ async fn whoever_sees_a_creation_through_may_die_at_any_step(lab: Lab) -> Outcom
 }
 
 /// `ensure_absent` goes on from whatever an earlier life of it left, and `Ok` means gone.
-async fn whoever_sees_a_removal_through_may_die_at_any_step(lab: Lab) -> Outcome {
+async fn whoever_sees_a_removal_through_may_die_at_any_step(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for steps in 1..=STEPS {
         let name = format!("p{steps}");

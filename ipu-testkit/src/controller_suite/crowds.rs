@@ -8,9 +8,9 @@ use ipu_core::{PartitionId, Topology};
 use ipu_vipu_client::{Removal, VipuController, VipuError, ensure_absent, wait_active};
 use tokio::task::JoinSet;
 
-use super::lab::{Lab, Pod, id, listed, patience, refused, request};
+use super::lab::{Harness, Pod, id, listed, patience, refused, request};
 use super::{Setup, cases};
-use crate::suite::{Outcome, Stop, broken, ok, same};
+use crate::suite::{CaseOutcome, Stop, broken, ok, same};
 
 cases![
     many_at_once_never_share_an_ipu,
@@ -38,7 +38,7 @@ async fn create_all(pod: &Pod, wishes: impl IntoIterator<Item = (String, String,
 }
 
 /// "No IPU in two partitions" is what partitions are for; 64 partitions of one IPU are what a Pod64 has room for.
-async fn many_at_once_never_share_an_ipu(lab: Lab) -> Outcome {
+async fn many_at_once_never_share_an_ipu(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod64())).await;
     let wishes = (0..64).map(|n| (n.to_string(), format!("p{n}"), 1));
     for (_, answer) in create_all(&pod, wishes).await {
@@ -52,7 +52,7 @@ async fn many_at_once_never_share_an_ipu(lab: Lab) -> Outcome {
 }
 
 /// "`AlreadyExists` if the id is taken" (`create_partition`): also by somebody who came at the same time.
-async fn of_many_creations_of_one_id_one_is_done(lab: Lab) -> Outcome {
+async fn of_many_creations_of_one_id_one_is_done(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for _ in 0..4 {
         // Of different sizes: none of them may be taken for a repetition.
@@ -70,7 +70,7 @@ async fn of_many_creations_of_one_id_one_is_done(lab: Lab) -> Outcome {
 }
 
 /// "`NoCapacity` if it does not fit" (`create_partition`): also because of somebody who came at the same time.
-async fn the_last_block_goes_to_one(lab: Lab) -> Outcome {
+async fn the_last_block_goes_to_one(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     for round in 0..4 {
         let wishes = (0..CROWD).map(|n| (format!("r{round}-{n}"), format!("r{round}-{n}"), 4));
@@ -102,7 +102,7 @@ fn one_wins(answers: &Answers, others: &str, rule: &str) -> Result<String, Stop>
 }
 
 /// One who makes and removes partitions of two IPUs, again and again.
-async fn come_and_go(controller: Arc<dyn VipuController>, who: u32, rounds: u32) -> Outcome {
+async fn come_and_go(controller: Arc<dyn VipuController>, who: u32, rounds: u32) -> CaseOutcome {
     for round in 0..rounds {
         let name = format!("w{who}-{round}");
         let answer = controller.create_partition(request(&name, 2)).await;
@@ -116,7 +116,7 @@ async fn come_and_go(controller: Arc<dyn VipuController>, who: u32, rounds: u32)
 }
 
 /// Eight who never want more than the sixteen IPUs of the Pod, all blocks of one size, so that there is always room.
-fn churn(pod: &Pod, rounds: u32) -> JoinSet<Outcome> {
+fn churn(pod: &Pod, rounds: u32) -> JoinSet<CaseOutcome> {
     let mut tasks = JoinSet::new();
     for who in 0..8 {
         tasks.spawn(come_and_go(Arc::clone(&pod.controller), who, rounds));
@@ -125,19 +125,19 @@ fn churn(pod: &Pod, rounds: u32) -> JoinSet<Outcome> {
 }
 
 /// The first that stopped early, if any.
-async fn all_end(tasks: JoinSet<Outcome>) -> Outcome {
+async fn all_end(tasks: JoinSet<CaseOutcome>) -> CaseOutcome {
     tasks.join_all().await.into_iter().collect()
 }
 
 /// What is removed is free again (reference, Calls), whatever others do meanwhile.
-async fn whoever_comes_and_goes_leaves_nothing(lab: Lab) -> Outcome {
+async fn whoever_comes_and_goes_leaves_nothing(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     all_end(churn(&pod, 6)).await?;
     pod.is_all_free(16).await
 }
 
 /// A listing is of one moment: no partition twice, no IPU in two, nobody left out who is there all the time.
-async fn the_listing_is_true_while_partitions_come_and_go(lab: Lab) -> Outcome {
+async fn the_listing_is_true_while_partitions_come_and_go(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod64())).await;
     pod.make("stays", 16).await?;
     let looks = Arc::new(AtomicUsize::new(0));
@@ -161,7 +161,7 @@ async fn the_listing_is_true_while_partitions_come_and_go(lab: Lab) -> Outcome {
 
 /// A remove starts it, finds it under way (accepted, or refused: both are known of controllers, and `ensure_absent` takes
 /// both), or finds it gone.
-async fn many_removals_of_one_partition_remove_it(lab: Lab) -> Outcome {
+async fn many_removals_of_one_partition_remove_it(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 16).await?;
     let mut calls = JoinSet::new();
@@ -184,7 +184,7 @@ async fn many_removals_of_one_partition_remove_it(lab: Lab) -> Outcome {
 }
 
 /// A reset starts it, or is refused while one is under way (FAILED_PRECONDITION, an assumption).
-async fn many_resets_of_one_partition_lead_back_to_it(lab: Lab) -> Outcome {
+async fn many_resets_of_one_partition_lead_back_to_it(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     let before = pod.listed().await?;

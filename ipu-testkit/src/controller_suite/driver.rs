@@ -5,17 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_core::{ControllerName, IpuPlace, JobKey, PartitionState, Timestamp, Topology};
-use ipu_ledger::{Entry, Ledger, LedgerOptions, Life, MemoryStore, Owner, PartitionSpec, Released, Request};
+use ipu_ledger::{
+    Entry, Ledger, LedgerOptions, MemoryStore, Owner, OwnerLiveness, PartitionSpec, Released, Request,
+};
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::crashes::die_after;
 use super::faulty::{Faulty, Strike};
-use super::lab::{Lab, listed, size};
+use super::lab::{Harness, listed, size};
 use super::{CallKind, Setup, cases};
 use crate::random::Random;
-use crate::suite::{Outcome, broken, ok, same};
+use crate::suite::{CaseOutcome, broken, ok, same};
 
 cases![owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails,];
 
@@ -31,7 +33,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is lost".
-async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab: Lab) -> Outcome {
+async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab: Harness) -> CaseOutcome {
     let topology = Topology::pod16();
     let pod = lab.pod(Setup::quick(topology.clone())).await;
     let controller = Arc::new(Faulty::new(&pod.controller, now_and_then(11)));
@@ -57,7 +59,7 @@ async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab:
         let seen = format!("some were still at it after {PATIENCE:?}");
         return Err(broken(rule, "all owners end", seen));
     };
-    ended.into_iter().collect::<Outcome>()?;
+    ended.into_iter().collect::<CaseOutcome>()?;
 
     let last = ledger();
     for _ in 0..10 {
@@ -110,8 +112,8 @@ fn options(topology: Topology) -> LedgerOptions {
     options
 }
 
-fn all_dead(_: &Entry) -> Life {
-    Life::Dead
+fn all_dead(_: &Entry) -> OwnerLiveness {
+    OwnerLiveness::Dead
 }
 
 /// Which IPUs are in use, and by whom.
@@ -119,7 +121,7 @@ fn all_dead(_: &Entry) -> Life {
 struct Used(Arc<Mutex<BTreeMap<IpuPlace, usize>>>);
 
 impl Used {
-    fn enter(&self, owner: usize, places: &[IpuPlace]) -> Outcome {
+    fn enter(&self, owner: usize, places: &[IpuPlace]) -> CaseOutcome {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for place in places {
             if let Some(other) = used.insert(*place, owner) {
@@ -149,7 +151,7 @@ struct Tenant {
 
 impl Tenant {
     /// Gets a partition, uses it, has it reset, uses it again, gives it back; and dies before every step, once.
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CaseOutcome {
         let owner = Owner {
             kind: "Suite".to_owned(),
             job: ok(
@@ -182,7 +184,7 @@ impl Tenant {
     }
 
     /// The partition is there, active, and no IPU of it is another owner's.
-    async fn work(&self, id: &ipu_core::PartitionId) -> Outcome {
+    async fn work(&self, id: &ipu_core::PartitionId) -> CaseOutcome {
         let seen = listed(&*self.controller).await?;
         let mine = seen.into_iter().find(|partition| partition.id == *id);
         let state = mine.as_ref().map(|partition| partition.state.label());

@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use ipu_core::{IpuCount, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState};
 use ipu_vipu_client::{
-    CreatePartition, Removal, Retry, RetryOptions, VipuController, VipuError, Wait, ensure_absent,
+    CreatePartition, Removal, Retry, RetryOptions, VipuController, VipuError, WaitOptions, ensure_absent,
     wait_active,
 };
 
-use super::{CallFault, CallKind, ControllerBench, Injected, Setup};
-use crate::suite::{Outcome, Stop, broken, ok, same};
+use super::{CallFault, CallKind, ControllerBench, FaultSupport, Setup};
+use crate::suite::{CaseOutcome, Stop, broken, ok, same};
 
 type Starting = Pin<Box<dyn Future<Output = Box<dyn ControllerBench>> + Send>>;
 
 /// Starts controllers of one bench. A function pointer, so that the cases are compiled once and not for every bench.
 #[derive(Clone, Copy)]
-pub(super) struct Lab(fn(Setup) -> Starting);
+pub(super) struct Harness(fn(Setup) -> Starting);
 
-impl Lab {
+impl Harness {
     pub(super) fn of<B: ControllerBench>() -> Self {
         Self(|setup| Box::pin(async move { Box::new(B::start(setup).await) as Box<dyn ControllerBench> }))
     }
@@ -45,11 +45,11 @@ impl Pod {
     }
 
     /// A partition that is active.
-    pub(super) async fn make(&self, name: &str, size: u32) -> Outcome {
+    pub(super) async fn make(&self, name: &str, size: u32) -> CaseOutcome {
         self.make_as(request(name, size)).await
     }
 
-    pub(super) async fn make_as(&self, request: CreatePartition) -> Outcome {
+    pub(super) async fn make_as(&self, request: CreatePartition) -> CaseOutcome {
         let id = request.id.clone();
         let answered = ok(
             "a partition that fits is made",
@@ -60,7 +60,7 @@ impl Pod {
     }
 
     /// A partition on its way becomes active.
-    pub(super) async fn is_active(&self, name: &str) -> Outcome {
+    pub(super) async fn is_active(&self, name: &str) -> CaseOutcome {
         let answer = wait_active(&*self.controller, &id(name), &patience()).await;
         ok("a partition becomes active", answer).map(drop)
     }
@@ -78,13 +78,13 @@ impl Pod {
     }
 
     /// The partition is gone, or never was.
-    pub(super) async fn is_unknown(&self, name: &str) -> Outcome {
+    pub(super) async fn is_unknown(&self, name: &str) -> CaseOutcome {
         let answer = self.controller.partition_status(&id(name)).await;
         let rule = "the status of a partition that does not exist is not found";
         refused(rule, answer, &["not_found"]).map(drop)
     }
 
-    pub(super) async fn remove(&self, name: &str, removal: Removal) -> Outcome {
+    pub(super) async fn remove(&self, name: &str, removal: Removal) -> CaseOutcome {
         let answer = ensure_absent(&*self.controller, &id(name), removal, &patience()).await;
         ok("a partition is removed", answer)
     }
@@ -101,7 +101,7 @@ impl Pod {
         Ok(names)
     }
 
-    pub(super) async fn lists_exactly(&self, names: &[&str]) -> Outcome {
+    pub(super) async fn lists_exactly(&self, names: &[&str]) -> CaseOutcome {
         let expected: Vec<_> = names.iter().map(ToString::to_string).collect();
         same(
             "the listing has every partition, and no other",
@@ -111,7 +111,7 @@ impl Pod {
     }
 
     /// Nothing is left: no partition, and all `ipus` of the Pod can be had at once.
-    pub(super) async fn is_all_free(&self, ipus: u32) -> Outcome {
+    pub(super) async fn is_all_free(&self, ipus: u32) -> CaseOutcome {
         self.lists_exactly(&[]).await?;
         let answer = self.create("all", ipus).await;
         ok("what is removed is free again", answer)?;
@@ -119,17 +119,17 @@ impl Pod {
     }
 
     /// The next call of `kind` suffers `fault`.
-    pub(super) async fn inject(&self, kind: CallKind, fault: CallFault) -> Outcome {
+    pub(super) async fn inject(&self, kind: CallKind, fault: CallFault) -> CaseOutcome {
         let needs = format!("the bench cannot have {fault:?} strike a call of {kind:?}");
         able(self.bench.inject(kind, fault).await, &needs)
     }
 }
 
 /// A case that needs something of its bench has it.
-pub(super) fn able(injected: Injected, needs: &str) -> Outcome {
+pub(super) fn able(injected: FaultSupport, needs: &str) -> CaseOutcome {
     match injected {
-        Injected::Done => Ok(()),
-        Injected::Unsupported => Err(Stop::Unable(needs.to_owned())),
+        FaultSupport::Done => Ok(()),
+        FaultSupport::Unsupported => Err(Stop::Unable(needs.to_owned())),
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) fn refused<T: std::fmt::Debug>(
 }
 
 /// The call came to nothing that its caller can be sure of, and he may try again soon.
-pub(super) fn is_unsure<T: std::fmt::Debug>(rule: &str, answer: Result<T, VipuError>) -> Outcome {
+pub(super) fn is_unsure<T: std::fmt::Debug>(rule: &str, answer: Result<T, VipuError>) -> CaseOutcome {
     let expected = "an error after which one tries again soon, and that may have been done";
     match answer {
         Err(error) if error.retry() == Retry::Soon && error.may_have_happened() => Ok(()),
@@ -225,8 +225,8 @@ pub(super) const fn place(link_domain: u32, ipu: u32) -> IpuPlace {
 }
 
 /// Waits for what takes a moment, so that it matters only when something is wrong.
-pub(super) fn patience() -> Wait {
-    let mut wait = Wait::at_most(Duration::from_secs(20));
+pub(super) fn patience() -> WaitOptions {
+    let mut wait = WaitOptions::at_most(Duration::from_secs(20));
     wait.first_pause = Duration::from_millis(1);
     wait.longest_pause = Duration::from_millis(50);
     wait

@@ -3,9 +3,9 @@
 use ipu_core::{AllocationId, PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::{CreatePartition, Removal, ensure_present};
 
-use super::lab::{Lab, able, id, patience, place, refused, request, size};
+use super::lab::{Harness, able, id, patience, place, refused, request, size};
 use super::{Setup, cases};
-use crate::suite::{Outcome, broken, ok, same};
+use crate::suite::{CaseOutcome, broken, ok, same};
 
 cases![
     a_new_partition_is_being_made_and_not_yet_active,
@@ -25,7 +25,7 @@ cases![
 
 /// "Create, reset and remove only start something. Poll the status: it is the truth" (reference, Calls). The listing has no
 /// operation state and tells pending as `CREATING` (reference, States).
-async fn a_new_partition_is_being_made_and_not_yet_active(lab: Lab) -> Outcome {
+async fn a_new_partition_is_being_made_and_not_yet_active(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::slow(Topology::pod16())).await;
     let answer = pod.create("p1", 4).await;
     let made = ok("a partition that fits is begun", answer)?;
@@ -38,7 +38,7 @@ async fn a_new_partition_is_being_made_and_not_yet_active(lab: Lab) -> Outcome {
 
 /// The spec of a listed partition is "the same facts for asking and for comparing" (`PartitionSpec`); an allocation that was
 /// not asked for is the controller's choice.
-async fn a_partition_becomes_active_and_is_listed_as_it_was_asked_for(lab: Lab) -> Outcome {
+async fn a_partition_becomes_active_and_is_listed_as_it_was_asked_for(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     let status = pod.controller.partition_status(&id("p1")).await;
@@ -59,7 +59,7 @@ async fn a_partition_becomes_active_and_is_listed_as_it_was_asked_for(lab: Lab) 
 }
 
 /// The same, for every field (reference, "What the client sends").
-async fn everything_that_a_partition_is_made_of_comes_back(lab: Lab) -> Outcome {
+async fn everything_that_a_partition_is_made_of_comes_back(lab: Harness) -> CaseOutcome {
     let topology = Topology::pod64();
     let allocation: Option<AllocationId> = topology.allocations().first().map(|first| first.id.clone());
     let spec = PartitionSpec {
@@ -81,7 +81,7 @@ async fn everything_that_a_partition_is_made_of_comes_back(lab: Lab) -> Outcome 
 
 /// "Which IPUs, in routing order" (`CreatePartition`); IPUs that are held are no room (reference, Errors; the code is an
 /// assumption).
-async fn explicit_ipus_are_taken_as_they_are(lab: Lab) -> Outcome {
+async fn explicit_ipus_are_taken_as_they_are(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let places = vec![place(0, 9), place(0, 8)];
     let asked = CreatePartition {
@@ -103,7 +103,7 @@ async fn explicit_ipus_are_taken_as_they_are(lab: Lab) -> Outcome {
 }
 
 /// More than 64 IPUs are whole link domains (`place`; an assumption), and keep the order that they are asked for in.
-async fn explicit_ipus_may_be_whole_link_domains(lab: Lab) -> Outcome {
+async fn explicit_ipus_may_be_whole_link_domains(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod256())).await;
     let domains = [2, 1].into_iter();
     let places: Vec<_> = domains
@@ -120,7 +120,7 @@ async fn explicit_ipus_may_be_whole_link_domains(lab: Lab) -> Outcome {
 }
 
 /// A reset leads back to active (`PartitionState::Resetting`) and changes nothing else.
-async fn a_reset_partition_becomes_active_again(lab: Lab) -> Outcome {
+async fn a_reset_partition_becomes_active_again(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     let before = pod.listed().await?;
@@ -135,7 +135,7 @@ async fn a_reset_partition_becomes_active_again(lab: Lab) -> Outcome {
 
 /// The states of operations under way (reference, States); a reset meanwhile is refused (FAILED_PRECONDITION, an
 /// assumption), a forced removal is not.
-async fn a_reset_is_seen_under_way(lab: Lab) -> Outcome {
+async fn a_reset_is_seen_under_way(lab: Harness) -> CaseOutcome {
     let slow = Setup::slow(Topology::pod16()).operation;
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 4).await?;
@@ -154,7 +154,7 @@ async fn a_reset_is_seen_under_way(lab: Lab) -> Outcome {
 }
 
 /// "NOT_FOUND after a remove means gone, on a remove it means gone already" (reference, Calls).
-async fn a_removed_partition_is_unknown(lab: Lab) -> Outcome {
+async fn a_removed_partition_is_unknown(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     for _ in 0..2 {
@@ -169,7 +169,7 @@ async fn a_removed_partition_is_unknown(lab: Lab) -> Outcome {
 
 /// A removal takes time, and `NOT_FOUND` says that it is over (reference, Calls): until then the partition has its IPUs and
 /// its id.
-async fn a_partition_that_is_being_removed_is_still_known(lab: Lab) -> Outcome {
+async fn a_partition_that_is_being_removed_is_still_known(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::slow(Topology::pod16())).await;
     ok("a partition that fits is begun", pod.create("p1", 16).await)?;
     let answer = pod.controller.remove_partition(&id("p1"), true).await;
@@ -183,7 +183,7 @@ async fn a_partition_that_is_being_removed_is_still_known(lab: Lab) -> Outcome {
 }
 
 /// What is gone holds nothing: neither its IPUs nor its id.
-async fn what_is_removed_is_free_again(lab: Lab) -> Outcome {
+async fn what_is_removed_is_free_again(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for name in ["p1", "p1", "p2"] {
         pod.make(name, 16).await?;
@@ -193,7 +193,7 @@ async fn what_is_removed_is_free_again(lab: Lab) -> Outcome {
 }
 
 /// "An id has 1 to 50 letters, digits, `-`, `_` or `.`" (reference, Calls; an assumption).
-async fn the_longest_id_is_an_id(lab: Lab) -> Outcome {
+async fn the_longest_id_is_an_id(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     let names = [
         "x".repeat(50),
@@ -215,7 +215,7 @@ async fn the_longest_id_is_an_id(lab: Lab) -> Outcome {
 }
 
 /// `ensure_present` adopts what is as asked, and nothing else.
-async fn a_partition_that_is_there_is_not_made_twice(lab: Lab) -> Outcome {
+async fn a_partition_that_is_there_is_not_made_twice(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for _ in 0..2 {
         let answer = ensure_present(&*pod.controller, &request("p1", 4), &patience()).await;
@@ -228,7 +228,7 @@ async fn a_partition_that_is_there_is_not_made_twice(lab: Lab) -> Outcome {
 }
 
 /// ERROR tells of a partition that failed (reference, States), and force removes in spite of errors (`Removal::Forced`).
-async fn a_broken_partition_is_in_error_and_can_be_removed(lab: Lab) -> Outcome {
+async fn a_broken_partition_is_in_error_and_can_be_removed(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     pod.make("p2", 4).await?;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipu_core::{AgentId, Allocation, AllocationId, Topology};
 use ipu_vipu_client::Removal;
 
-use super::lab::{Lab, id, place, refused, request};
+use super::lab::{Harness, id, place, refused, request};
 use super::{Setup, cases};
-use crate::suite::{Outcome, broken, ok, same};
+use crate::suite::{CaseOutcome, broken, ok, same};
 
 cases![
     the_version_is_told,
@@ -20,14 +20,14 @@ cases![
 ];
 
 /// `GetVersion` answers a version (reference, Calls).
-async fn the_version_is_told(lab: Lab) -> Outcome {
+async fn the_version_is_told(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     let version = ok("the version is told", pod.controller.version().await)?;
     same("the version is not empty", &version.is_empty(), &false)
 }
 
 /// A fresh controller has no partitions.
-async fn an_empty_pod_lists_nothing(lab: Lab) -> Outcome {
+async fn an_empty_pod_lists_nothing(lab: Harness) -> CaseOutcome {
     lab.pod(Setup::quick(Topology::pod4()))
         .await
         .lists_exactly(&[])
@@ -35,7 +35,7 @@ async fn an_empty_pod_lists_nothing(lab: Lab) -> Outcome {
 }
 
 /// "The partitions […] of all that the user may see" (`list_partitions`): one that is left out would look free.
-async fn every_partition_is_listed_and_has_a_status(lab: Lab) -> Outcome {
+async fn every_partition_is_listed_and_has_a_status(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod64())).await;
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for (at, name) in names.into_iter().enumerate() {
@@ -73,7 +73,7 @@ fn two_allocations() -> Topology {
 }
 
 /// "A partition draws from one allocation" (simulator, Documented), and is listed under it (reference, `allocation_id`).
-async fn partitions_are_listed_by_allocation_and_never_span_two(lab: Lab) -> Outcome {
+async fn partitions_are_listed_by_allocation_and_never_span_two(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(two_allocations())).await;
     let allocation = |name: &str| Some(AllocationId::new(name).expect("a name"));
     // By place, so that the two machines that stay free are neighbours.
@@ -110,7 +110,7 @@ async fn partitions_are_listed_by_allocation_and_never_span_two(lab: Lab) -> Out
 
 /// "The IPUoF configuration of one GCD, or of all" (`ipuof_config`), "one entry for each graph compilation domain asked for,
 /// in order" (`IpuofConfig`), the attribute `GCD Id` (what PopTorch reads), devices "in order of their id" (`GcdConfig`).
-async fn the_ipuof_configuration_is_told_for_each_gcd_and_for_all(lab: Lab) -> Outcome {
+async fn the_ipuof_configuration_is_told_for_each_gcd_and_for_all(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let mut wanted = request("p1", 8);
     wanted.spec.gcds = 4;
@@ -143,7 +143,7 @@ async fn the_ipuof_configuration_is_told_for_each_gcd_and_for_all(lab: Lab) -> O
 }
 
 /// A reconfigurable partition of N IPUs shows 2N − 1 devices (simulator, Documented).
-async fn a_reconfigurable_partition_shows_devices_of_every_aligned_size(lab: Lab) -> Outcome {
+async fn a_reconfigurable_partition_shows_devices_of_every_aligned_size(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let mut wanted = request("p1", 4);
     wanted.spec.reconfigurable = true;
@@ -157,7 +157,7 @@ async fn a_reconfigurable_partition_shows_devices_of_every_aligned_size(lab: Lab
 
 /// "The IPUs of the given agents, or of all if none is given" (`ipu_attributes`); the keys are an assumption (reference,
 /// Attributes of IPUs), and what placement and the ledger read: together they tell the whole Pod.
-async fn attributes_are_told_for_each_ipu_of_the_agents_asked_for(lab: Lab) -> Outcome {
+async fn attributes_are_told_for_each_ipu_of_the_agents_asked_for(lab: Harness) -> CaseOutcome {
     let topology = Topology::pod16();
     let pod = lab.pod(Setup::quick(topology.clone())).await;
     let answer = pod.controller.ipu_attributes(&[]).await;

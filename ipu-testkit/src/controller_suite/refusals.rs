@@ -3,9 +3,9 @@
 use ipu_core::{AgentId, AllocationId, Topology};
 use ipu_vipu_client::{CreatePartition, Removal, VipuError};
 
-use super::lab::{Lab, id, place, refused, request};
+use super::lab::{Harness, id, place, refused, request};
 use super::{Setup, cases};
-use crate::suite::{Outcome, ok, same};
+use crate::suite::{CaseOutcome, ok, same};
 
 cases![
     an_unknown_partition_is_not_found_everywhere,
@@ -19,7 +19,7 @@ cases![
 ];
 
 /// "`NOT_FOUND`: `NotFound` of a call about an existing partition" (reference, Errors).
-async fn an_unknown_partition_is_not_found_everywhere(lab: Lab) -> Outcome {
+async fn an_unknown_partition_is_not_found_everywhere(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("other", 4).await?;
     let (controller, p1) = (&pod.controller, id("p1"));
@@ -44,7 +44,7 @@ async fn an_unknown_partition_is_not_found_everywhere(lab: Lab) -> Outcome {
 
 /// "`ALREADY_EXISTS`: `AlreadyExists` of a create" (reference, Errors; the code is an assumption). It comes before a look at
 /// the room, or a lost reply would pass for a full Pod.
-async fn an_id_that_is_taken_is_refused_whatever_is_asked_for(lab: Lab) -> Outcome {
+async fn an_id_that_is_taken_is_refused_whatever_is_asked_for(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 16).await?;
     let before = pod.listed().await?;
@@ -58,7 +58,7 @@ async fn an_id_that_is_taken_is_refused_whatever_is_asked_for(lab: Lab) -> Outco
 }
 
 /// "`RESOURCE_EXHAUSTED`: `NoCapacity`, after a change, not done" (reference, Errors; the code is an assumption).
-async fn what_does_not_fit_now_has_no_room(lab: Lab) -> Outcome {
+async fn what_does_not_fit_now_has_no_room(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let rule = "what does not fit has no room";
     refused(rule, pod.create("big", 32).await, &["no_capacity"])?;
@@ -71,7 +71,7 @@ async fn what_does_not_fit_now_has_no_room(lab: Lab) -> Outcome {
 }
 
 /// "Graph compilation domains […] divides `size`", replicas "at least `gcds`" (`PartitionSpec`).
-async fn gcds_and_replicas_that_do_not_divide_are_refused(lab: Lab) -> Outcome {
+async fn gcds_and_replicas_that_do_not_divide_are_refused(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for (gcds, replicas) in [(3, 3), (8, 8), (2, 1)] {
         let mut wanted = request("p1", 4);
@@ -85,7 +85,7 @@ async fn gcds_and_replicas_that_do_not_divide_are_refused(lab: Lab) -> Outcome {
 }
 
 /// IPUs by place are as many as the size, exist, and are named once (simulator, The user API; the code is an assumption).
-async fn ipus_that_do_not_exist_or_do_not_match_are_refused(lab: Lab) -> Outcome {
+async fn ipus_that_do_not_exist_or_do_not_match_are_refused(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let wishes = [
         vec![place(0, 16), place(0, 17)],
@@ -107,7 +107,7 @@ async fn ipus_that_do_not_exist_or_do_not_match_are_refused(lab: Lab) -> Outcome
 
 /// "`NotFound` of a call about an existing partition, else `Refused`" (reference, Errors): taken for the partition, it would
 /// let a held one pass for gone.
-async fn an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition(lab: Lab) -> Outcome {
+async fn an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     // With everything in it that a URL has a meaning for.
     let nowhere = AllocationId::new("no/where?&=%20").expect("an id");
@@ -124,7 +124,7 @@ async fn an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition(l
 }
 
 /// GCDs are numbered from 0 (`GcdID`; the code is an assumption).
-async fn a_gcd_that_does_not_exist_is_refused(lab: Lab) -> Outcome {
+async fn a_gcd_that_does_not_exist_is_refused(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     let answer = pod.controller.ipuof_config(&id("p1"), Some(1)).await;
@@ -133,7 +133,7 @@ async fn a_gcd_that_does_not_exist_is_refused(lab: Lab) -> Outcome {
 }
 
 /// An error that says "not done" (reference, Errors) is true.
-async fn a_refused_creation_leaves_nothing(lab: Lab) -> Outcome {
+async fn a_refused_creation_leaves_nothing(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     let rule = "what does not fit has no room";
     refused(rule, pod.create("p1", 8).await, &["no_capacity"])?;

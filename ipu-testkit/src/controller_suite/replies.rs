@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_vipu_client::{Removal, Retrying, VipuController as _, ensure_absent, ensure_present};
+use ipu_vipu_client::{Removal, RetryLayer, VipuController as _, ensure_absent, ensure_present};
 
 use super::faulty::{Faulty, Strike};
-use super::lab::{Lab, Pod, attempts, id, patience, refused, request};
+use super::lab::{Harness, Pod, attempts, id, patience, refused, request};
 use super::{CallKind, Setup, cases};
 use crate::random::Random;
-use crate::suite::{Outcome, ok, same};
+use crate::suite::{CaseOutcome, ok, same};
 
 cases![
     whatever_is_lost_a_partition_is_made_once,
@@ -27,7 +27,7 @@ cases![
 const LOST: [Strike; 3] = [Strike::LostRequest, Strike::LostReply, Strike::Failed];
 
 /// What is as asked is there once, and is given back.
-async fn is_there_once(pod: &Pod, name: &str) -> Outcome {
+async fn is_there_once(pod: &Pod, name: &str) -> CaseOutcome {
     pod.is_active(name).await?;
     pod.lists_exactly(&[name]).await?;
     pod.remove(name, Removal::Regular).await
@@ -35,7 +35,7 @@ async fn is_there_once(pod: &Pod, name: &str) -> Outcome {
 
 /// `ensure_present`: "A partition of that id that exists already and is what was asked for is fine: an earlier call whose
 /// reply was lost made it".
-async fn whatever_is_lost_a_partition_is_made_once(lab: Lab) -> Outcome {
+async fn whatever_is_lost_a_partition_is_made_once(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for call in 1..=3 {
         for strike in LOST.into_iter().chain([Strike::TwiceFirst, Strike::TwiceSecond]) {
@@ -57,7 +57,7 @@ async fn whatever_is_lost_a_partition_is_made_once(lab: Lab) -> Outcome {
 }
 
 /// `ensure_absent`: "`Ok` means that the controller said that it does not know the partition".
-async fn whatever_is_lost_a_partition_is_removed(lab: Lab) -> Outcome {
+async fn whatever_is_lost_a_partition_is_removed(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     for call in 1..=3 {
         for strike in LOST.into_iter().chain([Strike::TwiceFirst, Strike::TwiceSecond]) {
@@ -74,12 +74,12 @@ async fn whatever_is_lost_a_partition_is_removed(lab: Lab) -> Outcome {
 }
 
 /// The guarantees of `Retrying`.
-async fn retries_settle_what_was_lost(lab: Lab) -> Outcome {
+async fn retries_settle_what_was_lost(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for call in 1..=2 {
         for strike in LOST {
             let rule = format!("{strike:?} of call {call} is bridged by trying again");
-            let retrying = || Retrying::new(Faulty::at(&pod.controller, call, strike), attempts(4));
+            let retrying = || RetryLayer::new(Faulty::at(&pod.controller, call, strike), attempts(4));
             let made = retrying().create_partition(request("p1", 16)).await;
             same(
                 "create answers the id that was asked for",
@@ -98,12 +98,12 @@ async fn retries_settle_what_was_lost(lab: Lab) -> Outcome {
 }
 
 /// An id that is taken comes before a lack of room (reference, Errors; `Retrying`: "only tried again if it is not there").
-async fn a_creation_whose_reply_was_lost_is_not_taken_for_a_full_pod(lab: Lab) -> Outcome {
+async fn a_creation_whose_reply_was_lost_is_not_taken_for_a_full_pod(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let faulty = Faulty::new(&pod.controller, |kind, call| {
         (kind == CallKind::Create && call == 1).then_some(Strike::LostReply)
     });
-    let answer = Retrying::new(faulty, attempts(4))
+    let answer = RetryLayer::new(faulty, attempts(4))
         .create_partition(request("p1", 16))
         .await;
     ok(
@@ -114,7 +114,7 @@ async fn a_creation_whose_reply_was_lost_is_not_taken_for_a_full_pod(lab: Lab) -
 }
 
 /// `ensure_present`: "`AlreadyExists` if a partition of that id exists and is not what was asked for".
-async fn a_lost_reply_does_not_make_another_ones_partition_ours(lab: Lab) -> Outcome {
+async fn a_lost_reply_does_not_make_another_ones_partition_ours(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 8).await?;
     let before = pod.listed().await?;
@@ -129,7 +129,7 @@ async fn a_lost_reply_does_not_make_another_ones_partition_ours(lab: Lab) -> Out
 }
 
 /// A network or a proxy may repeat a request: the second finds what the first did.
-async fn a_call_that_arrives_twice_is_done_once(lab: Lab) -> Outcome {
+async fn a_call_that_arrives_twice_is_done_once(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::steady(Topology::pod16())).await;
     let second = || Faulty::at(&pod.controller, 1, Strike::TwiceSecond);
     let answer = second().create_partition(request("p1", 4)).await;
@@ -162,7 +162,7 @@ async fn a_call_that_arrives_twice_is_done_once(lab: Lab) -> Outcome {
 }
 
 /// A caller with a deadline of its own, such as the ledger, drops the call when that is over and asks later.
-async fn a_caller_who_does_not_wait_can_try_again(lab: Lab) -> Outcome {
+async fn a_caller_who_does_not_wait_can_try_again(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let deadline = Duration::from_millis(30);
     for strike in [Strike::SlowRequest, Strike::SlowReply] {
@@ -184,14 +184,14 @@ async fn a_caller_who_does_not_wait_can_try_again(lab: Lab) -> Outcome {
 }
 
 /// The guarantees of `Retrying`, with faults in any order.
-async fn retries_bridge_a_controller_that_fails_now_and_then(lab: Lab) -> Outcome {
+async fn retries_bridge_a_controller_that_fails_now_and_then(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let mut random = Random::new(7);
     let faulty = Faulty::new(&pod.controller, move |_, _| {
         random.chance(40).then(|| *random.pick(&LOST))
     });
     // More than the sequence of chances ever takes in a row.
-    let controller = Retrying::new(faulty, attempts(40));
+    let controller = RetryLayer::new(faulty, attempts(40));
     for round in 0..8 {
         let name = format!("p{round}");
         let rule = "whatever fails now and then is bridged by trying again";

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_vipu_client::{Removal, Retrying, VipuController as _, ensure_absent, ensure_present, wait_active};
+use ipu_vipu_client::{Removal, RetryLayer, VipuController as _, ensure_absent, ensure_present, wait_active};
 
-use super::lab::{Lab, able, attempts, id, is_unsure, patience, refused, request};
-use super::{CallFault, CallKind, Memory, Setup, cases};
-use crate::suite::{Outcome, Stop, ok, same};
+use super::lab::{Harness, able, attempts, id, is_unsure, patience, refused, request};
+use super::{CallFault, CallKind, Persistence, Setup, cases};
+use crate::suite::{CaseOutcome, Stop, ok, same};
 
 cases![
     a_lost_reply_may_have_happened_and_the_status_shows_it,
@@ -30,7 +30,7 @@ const UNSURE: &str = "whoever has no reply cannot know, and may ask again soon";
 
 /// "A connection that […] breaks is `Unreachable`": try again soon, may have been done (reference, Errors). "What may have
 /// been done has to be settled by asking."
-async fn a_lost_reply_may_have_happened_and_the_status_shows_it(lab: Lab) -> Outcome {
+async fn a_lost_reply_may_have_happened_and_the_status_shows_it(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.inject(CallKind::Create, CallFault::LostReply).await?;
     is_unsure(UNSURE, pod.create("p1", 4).await)?;
@@ -45,7 +45,7 @@ async fn a_lost_reply_may_have_happened_and_the_status_shows_it(lab: Lab) -> Out
 }
 
 /// The same, of what was not done.
-async fn a_lost_request_may_have_happened_and_the_status_shows_that_it_did_not(lab: Lab) -> Outcome {
+async fn a_lost_request_may_have_happened_and_the_status_shows_that_it_did_not(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.inject(CallKind::Create, CallFault::LostRequest).await?;
     is_unsure(UNSURE, pod.create("p1", 4).await)?;
@@ -57,7 +57,7 @@ async fn a_lost_request_may_have_happened_and_the_status_shows_that_it_did_not(l
 }
 
 /// `ensure_absent` over a lost reply.
-async fn a_lost_removal_is_seen_through(lab: Lab) -> Outcome {
+async fn a_lost_removal_is_seen_through(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.make("p1", 4).await?;
     pod.inject(CallKind::Remove, CallFault::LostReply).await?;
@@ -67,7 +67,7 @@ async fn a_lost_removal_is_seen_through(lab: Lab) -> Outcome {
 }
 
 /// `ensure_present` and `wait_active` over lost replies of all that they call.
-async fn a_lost_reply_is_settled_by_the_helpers(lab: Lab) -> Outcome {
+async fn a_lost_reply_is_settled_by_the_helpers(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for kind in [CallKind::Create, CallKind::Status, CallKind::List] {
         pod.inject(kind, CallFault::LostReply).await?;
@@ -80,13 +80,13 @@ async fn a_lost_reply_is_settled_by_the_helpers(lab: Lab) -> Outcome {
     let answer = wait_active(&*pod.controller, &id("p1"), &patience()).await;
     ok("a status that does not come is asked for again", answer)?;
     // A listing may still have its fault before it.
-    let retrying = Retrying::new(pod.controller.clone(), attempts(4));
+    let retrying = RetryLayer::new(pod.controller.clone(), attempts(4));
     let listed = ok("partitions are listed", retrying.list_partitions(None).await)?;
     same("a creation whose reply is lost is done once", &listed.len(), &1)
 }
 
 /// "`UNAVAILABLE`: `Unreachable`, soon, may have been done" (reference, Errors).
-async fn an_error_of_the_controller_may_be_tried_again(lab: Lab) -> Outcome {
+async fn an_error_of_the_controller_may_be_tried_again(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.inject(CallKind::Create, CallFault::Unavailable).await?;
     let answer = pod.create("p1", 4).await;
@@ -97,7 +97,7 @@ async fn an_error_of_the_controller_may_be_tried_again(lab: Lab) -> Outcome {
 }
 
 /// A transport outlives its connections.
-async fn a_broken_connection_is_made_again(lab: Lab) -> Outcome {
+async fn a_broken_connection_is_made_again(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     pod.make("p1", 4).await?;
     for _ in 0..2 {
@@ -110,7 +110,7 @@ async fn a_broken_connection_is_made_again(lab: Lab) -> Outcome {
 }
 
 /// A network or a proxy may repeat a request: the second finds what the first did, and either reply may be heard.
-async fn a_call_that_is_delivered_twice_is_done_once(lab: Lab) -> Outcome {
+async fn a_call_that_is_delivered_twice_is_done_once(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     pod.inject(CallKind::Create, CallFault::Twice).await?;
     let answer = pod.create("p1", 16).await;
@@ -134,9 +134,9 @@ async fn a_call_that_is_delivered_twice_is_done_once(lab: Lab) -> Outcome {
 }
 
 /// The guarantees of `Retrying`, behind the transport.
-async fn retries_bridge_a_wire_that_breaks_now_and_then(lab: Lab) -> Outcome {
+async fn retries_bridge_a_wire_that_breaks_now_and_then(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    let controller = Retrying::new(pod.controller.clone(), attempts(8));
+    let controller = RetryLayer::new(pod.controller.clone(), attempts(8));
     let kinds = [
         CallKind::Create,
         CallKind::Reset,
@@ -164,7 +164,7 @@ async fn retries_bridge_a_wire_that_breaks_now_and_then(lab: Lab) -> Outcome {
 }
 
 /// Slow is not an error before the deadline.
-async fn a_slow_answer_is_an_answer(lab: Lab) -> Outcome {
+async fn a_slow_answer_is_an_answer(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     let late = CallFault::Delayed(Duration::from_millis(20));
     pod.inject(CallKind::Create, late).await?;
@@ -172,16 +172,16 @@ async fn a_slow_answer_is_an_answer(lab: Lab) -> Outcome {
 }
 
 /// "A call that takes longer than its deadline is `Timeout`": soon, may have been done (reference, Errors).
-async fn silence_is_a_timeout_that_may_have_happened(lab: Lab) -> Outcome {
+async fn silence_is_a_timeout_that_may_have_happened(lab: Harness) -> CaseOutcome {
     is_a_timeout(lab, CallFault::Silence).await
 }
 
 /// The same, of an answer that would have come.
-async fn a_late_answer_is_a_timeout_that_may_have_happened(lab: Lab) -> Outcome {
+async fn a_late_answer_is_a_timeout_that_may_have_happened(lab: Harness) -> CaseOutcome {
     is_a_timeout(lab, CallFault::Delayed(Duration::from_secs(3600))).await
 }
 
-async fn is_a_timeout(lab: Lab, fault: CallFault) -> Outcome {
+async fn is_a_timeout(lab: Harness, fault: CallFault) -> CaseOutcome {
     let deadline = Duration::from_millis(150);
     let setup = Setup {
         deadline,
@@ -200,9 +200,9 @@ async fn is_a_timeout(lab: Lab, fault: CallFault) -> Outcome {
 }
 
 /// A partition lives at the controller, not in a connection or a process.
-async fn a_restarted_controller_knows_its_partitions(lab: Lab) -> Outcome {
+async fn a_restarted_controller_knows_its_partitions(lab: Harness) -> CaseOutcome {
     let setup = Setup {
-        memory: Memory::Durable,
+        memory: Persistence::Durable,
         ..Setup::quick(Topology::pod16())
     };
     let pod = lab.pod(setup).await;
@@ -215,7 +215,7 @@ async fn a_restarted_controller_knows_its_partitions(lab: Lab) -> Outcome {
         "the bench cannot restart its controller",
     )?;
     // The first calls may find the old connection broken.
-    let controller = Retrying::new(pod.controller.clone(), attempts(8));
+    let controller = RetryLayer::new(pod.controller.clone(), attempts(8));
     let rule = "a restarted controller is found again";
     let after = ok(rule, controller.list_partitions(None).await)?;
     same("a restart changes nothing", &after, &before)?;
@@ -228,7 +228,7 @@ async fn a_restarted_controller_knows_its_partitions(lab: Lab) -> Outcome {
 }
 
 /// "A connection that cannot be made […] is `Unreachable`" (reference, Errors).
-async fn a_controller_that_is_not_there_cannot_be_reached(lab: Lab) -> Outcome {
+async fn a_controller_that_is_not_there_cannot_be_reached(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod4())).await;
     pod.make("p1", 4).await?;
     able(pod.bench.stop().await, "the bench cannot stop its controller")?;

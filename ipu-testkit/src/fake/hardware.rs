@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::{AgentId, AllocationId, GcdConfig, IpuAddress, IpuofConfig, IpuofDevice, PartitionId};
 use ipu_vipu_client::{AgentIpus, CreatePartition, VipuError};
 
-use super::state::State;
+use super::state::SharedState;
 
 /// The number of an IPU in its machine as the hardware counts: from the other end (as public listings of devices show).
 fn hardware_id(at: IpuAddress) -> u32 {
@@ -18,7 +18,7 @@ pub(super) fn refused(detail: impl Into<String>) -> VipuError {
     }
 }
 
-impl State {
+impl SharedState {
     /// Refuses what could never be made, whatever is free.
     pub(super) fn check(&self, request: &CreatePartition) -> Result<(), VipuError> {
         let (spec, size) = (&request.spec, request.spec.size.get());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_core::{
-    AllocationId, BestFit, Block, ExclusionOwner, FirstFit, Inventory, IpuAddress, IpuPlace, Partition,
+    AllocationId, BestFit, Block, CordonOwner, FirstFit, Inventory, IpuAddress, IpuPlace, Partition,
     PartitionId, PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
 };
 use ipu_vipu_client::{CreatePartition, PartitionStatus, VipuError};
@@ -24,7 +24,7 @@ pub(crate) type Users = dyn Fn(&PartitionId, Instant) -> Option<String> + Send +
 pub(crate) type Masks = Vec<(u32, u64)>;
 
 /// A partition that is there.
-pub(crate) struct Held {
+pub(crate) struct HeldPartition {
     pub(crate) id: PartitionId,
     pub(crate) state: PartitionState,
     pub(crate) generation: u64,
@@ -34,13 +34,13 @@ pub(crate) struct Held {
 
 /// A call that changes something.
 #[derive(Clone, Debug)]
-pub(super) enum Call {
+pub(super) enum MutatingCall {
     Create(CreatePartition),
     Reset(PartitionId),
     Remove(PartitionId),
 }
 
-impl Call {
+impl MutatingCall {
     pub(super) const fn id(&self) -> &PartitionId {
         match self {
             Self::Create(request) => &request.id,
@@ -50,7 +50,7 @@ impl Call {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct CreatedPartition {
     pub(super) spec: PartitionSpec,
     /// In routing order.
     pub(super) ipus: Vec<IpuAddress>,
@@ -74,14 +74,14 @@ pub(super) type Reply = Arc<Mutex<Option<Result<(), VipuError>>>>;
 struct Arrival {
     due: Instant,
     number: u64,
-    call: Call,
+    call: MutatingCall,
     reply: Option<Reply>,
 }
 
 /// The state that all clones share.
-pub(super) struct State {
+pub(super) struct SharedState {
     pub(super) inventory: Inventory,
-    pub(super) made: BTreeMap<PartitionId, Made>,
+    pub(super) made: BTreeMap<PartitionId, CreatedPartition>,
     inbox: Vec<Arrival>,
     pub(super) script: Vec<Option<Fault>>,
     pub(super) injections: Vec<(CallKind, Fault)>,
@@ -105,7 +105,7 @@ pub(super) struct State {
     sent: u64,
 }
 
-impl State {
+impl SharedState {
     pub(super) fn new(inventory: Inventory, seed: u64) -> Self {
         Self {
             inventory,
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// Puts a call on its way; returns its number.
-    pub(super) fn send(&mut self, due: Instant, call: &Call, reply: Option<&Reply>) -> u64 {
+    pub(super) fn send(&mut self, due: Instant, call: &MutatingCall, reply: Option<&Reply>) -> u64 {
         self.sent += 1;
         self.inbox.push(Arrival {
             due,
@@ -231,11 +231,11 @@ impl State {
     }
 
     /// Takes a call on at `now`.
-    pub(super) fn take(&mut self, call: &Call, now: Instant) -> Result<(), VipuError> {
+    pub(super) fn take(&mut self, call: &MutatingCall, now: Instant) -> Result<(), VipuError> {
         match call {
-            Call::Create(request) => self.create(request, now),
-            Call::Reset(id) => self.reset(id, now),
-            Call::Remove(id) => self.remove(id, now),
+            MutatingCall::Create(request) => self.create(request, now),
+            MutatingCall::Reset(id) => self.reset(id, now),
+            MutatingCall::Remove(id) => self.remove(id, now),
         }
     }
 
@@ -260,7 +260,7 @@ impl State {
         self.generation += 1;
         self.made.insert(
             request.id.clone(),
-            Made {
+            CreatedPartition {
                 spec: request.spec.clone(),
                 ipus,
                 state: PartitionState::Creating,
@@ -303,7 +303,7 @@ impl State {
         addresses.ok_or_else(|| refused("no such IPUs"))
     }
 
-    pub(super) fn find(&mut self, id: &PartitionId) -> Result<&mut Made, VipuError> {
+    pub(super) fn find(&mut self, id: &PartitionId) -> Result<&mut CreatedPartition, VipuError> {
         self.made
             .get_mut(id)
             .ok_or_else(|| VipuError::NotFound { id: id.clone() })
@@ -352,8 +352,8 @@ impl State {
         }
     }
 
-    pub(super) fn held(&self) -> Vec<Held> {
-        let held = self.made.iter().map(|(id, made)| Held {
+    pub(super) fn held(&self) -> Vec<HeldPartition> {
+        let held = self.made.iter().map(|(id, made)| HeldPartition {
             id: id.clone(),
             state: made.state.clone(),
             generation: made.generation,
@@ -399,7 +399,7 @@ impl State {
         self.made.get(id).map_or_else(Vec::new, |made| made.ipus.clone())
     }
 
-    /// Excludes all IPUs without any listing showing it.
+    /// Cordons all IPUs without any listing showing it.
     pub(super) fn hide_everything(&mut self) {
         let topology = self.inventory.topology();
         let all: Vec<_> = (0..topology.link_domains())
@@ -407,7 +407,7 @@ impl State {
             .filter(|at| topology.contains(*at))
             .collect();
         self.inventory
-            .exclude(&ExclusionOwner::health(), all)
+            .cordon(&CordonOwner::health(), all)
             .expect("the IPUs of a topology are in its inventory");
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use ipu_core::{Exit, PartitionFacts, ProcessPhase};
 use proptest::prelude::*;
 
-use super::world::{JobWorld, Room, Who};
+use super::world::{CapacityState, JobWorld, ProcessRole};
 
 /// Something that happens in a [`JobWorld`] besides passes: a line of a story of `ipu-core/testdata/plan`, whose README
 /// explains the lines. `Display` and `FromStr` are each other's inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum JobEvent {
     /// What is under way comes to its end.
     Progress,
     /// Partitions under way are there, or gone.
@@ -21,7 +21,7 @@ pub enum Happening {
     /// Seconds pass.
     After(u64),
     /// The Pod has room, or has not.
-    Room(Room),
+    Room(CapacityState),
     /// The owner edits the job; words as in [`raw_job_from_words`](crate::raw_job_from_words).
     Change(Vec<String>),
     /// The job's deletion is asked for.
@@ -31,13 +31,13 @@ pub enum Happening {
     /// The partition of an instance is taken away.
     PartitionGone(u32),
     /// Something happens to a process of an instance.
-    Process(u32, Who, Fate),
+    Process(u32, ProcessRole, ProcessEnd),
 }
 
 /// What happens to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum ProcessEnd {
     /// It is running and ready.
     Runs,
     /// It goes on waiting, for this.
@@ -54,20 +54,20 @@ pub enum Fate {
 
 /// Whether a happening found what it happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hit {
+pub enum EventEffect {
     /// It did.
     Found,
     /// There is no such process that is alive, or no such partition.
     Missed,
 }
 
-impl Happening {
+impl JobEvent {
     /// Makes it happen.
     ///
     /// # Errors
     ///
     /// What is wrong with a change of the job.
-    pub fn happen(&self, world: &mut JobWorld) -> Result<Hit, String> {
+    pub fn happen(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
         let at = world.seen.now;
         match self {
             Self::Progress => world.progress(),
@@ -80,79 +80,81 @@ impl Happening {
                 let partition = &mut world.instance(*instance).partition;
                 let attempt = match partition {
                     PartitionFacts::Active { attempt, .. } | PartitionFacts::Pending { attempt } => *attempt,
-                    _ => return Ok(Hit::Missed),
+                    _ => return Ok(EventEffect::Missed),
                 };
                 let errors = vec!["IPU link down".to_string()];
                 *partition = PartitionFacts::Failed { attempt, errors };
             }
             Self::PartitionGone(instance) => world.instance(*instance).partition = PartitionFacts::Absent,
-            Self::Process(instance, who, Fate::Vanishes) => world.forget(*instance, *who),
-            Self::Process(instance, who, Fate::IsTaken) => world.take(*instance, *who),
+            Self::Process(instance, who, ProcessEnd::Vanishes) => world.forget(*instance, *who),
+            Self::Process(instance, who, ProcessEnd::IsTaken) => world.take(*instance, *who),
             Self::Process(instance, who, fate) => {
                 let known = world.process(*instance, *who);
                 // What has ended stays as it ended.
                 let Some(process) = known.filter(|process| process.phase.is_alive()) else {
-                    return Ok(Hit::Missed);
+                    return Ok(EventEffect::Missed);
                 };
                 process.phase = match fate {
-                    Fate::Runs | Fate::Vanishes | Fate::IsTaken => ProcessPhase::Running { since: at },
-                    Fate::Waits(cause) => match &process.phase {
+                    ProcessEnd::Runs | ProcessEnd::Vanishes | ProcessEnd::IsTaken => {
+                        ProcessPhase::Running { since: at }
+                    }
+                    ProcessEnd::Waits(cause) => match &process.phase {
                         ProcessPhase::Starting { since, .. } => ProcessPhase::Starting {
                             since: *since,
                             cause: cause.clone(),
                         },
-                        _ => return Ok(Hit::Missed),
+                        _ => return Ok(EventEffect::Missed),
                     },
-                    Fate::Ends(exit) => ProcessPhase::Exited {
+                    ProcessEnd::Ends(exit) => ProcessPhase::Exited {
                         exit: *exit,
                         at,
                         last_lines: String::new(),
                         cause: String::new(),
                     },
-                    Fate::Lost(cause) => ProcessPhase::Lost {
+                    ProcessEnd::Lost(cause) => ProcessPhase::Lost {
                         at,
                         cause: cause.clone(),
                     },
                 };
             }
         }
-        Ok(Hit::Found)
+        Ok(EventEffect::Found)
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for JobEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Progress => f.write_str("progress"),
             Self::Ready => f.write_str("ready"),
             Self::After(seconds) => write!(f, "after {seconds}s"),
-            Self::Room(Room::Free) => f.write_str("room"),
-            Self::Room(Room::Full) => f.write_str("full"),
+            Self::Room(CapacityState::Free) => f.write_str("room"),
+            Self::Room(CapacityState::Full) => f.write_str("full"),
             Self::Change(words) => write!(f, "change {}", words.join(" ")),
             Self::Delete => f.write_str("delete"),
             Self::PartitionFails(instance) => write!(f, "partition {instance} error"),
             Self::PartitionGone(instance) => write!(f, "partition {instance} gone"),
             Self::Process(instance, who, fate) => {
                 match who {
-                    Who::Worker(number) => write!(f, "worker {instance}/{number} ")?,
-                    Who::Launcher => write!(f, "launcher {instance} ")?,
+                    ProcessRole::Worker(number) => write!(f, "worker {instance}/{number} ")?,
+                    ProcessRole::Launcher => write!(f, "launcher {instance} ")?,
                 }
                 match fate {
-                    Fate::Runs => f.write_str("runs"),
-                    Fate::Waits(cause) => write!(f, "waits {cause}"),
-                    Fate::Ends(Exit::Code(code)) => write!(f, "exits {code}"),
-                    Fate::Ends(Exit::Signal(signal)) => write!(f, "killed {signal}"),
-                    Fate::Ends(other) => write!(f, "{other}"),
-                    Fate::Lost(cause) => write!(f, "lost {cause}"),
-                    Fate::Vanishes => f.write_str("vanishes"),
-                    Fate::IsTaken => f.write_str("is taken away"),
+                    ProcessEnd::Runs => f.write_str("runs"),
+                    ProcessEnd::Waits(cause) => write!(f, "waits {cause}"),
+                    ProcessEnd::Ends(Exit::Code(code)) => write!(f, "exits {code}"),
+                    ProcessEnd::Ends(Exit::Signal(signal)) => write!(f, "killed {signal}"),
+                    ProcessEnd::Ends(other) => write!(f, "{other}"),
+                    ProcessEnd::Lost(cause) => write!(f, "lost {cause}"),
+                    ProcessEnd::Vanishes => f.write_str("vanishes"),
+                    ProcessEnd::IsTaken => f.write_str("is taken away"),
                 }
             }
         }
     }
 }
 
-impl FromStr for Happening {
+impl FromStr for JobEvent {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -161,33 +163,37 @@ impl FromStr for Happening {
             ["progress"] => Self::Progress,
             ["ready"] => Self::Ready,
             ["after", time] => Self::After(number(time.trim_end_matches('s'))?),
-            ["room"] => Self::Room(Room::Free),
-            ["full"] => Self::Room(Room::Full),
+            ["room"] => Self::Room(CapacityState::Free),
+            ["full"] => Self::Room(CapacityState::Full),
             ["change", ref words @ ..] => Self::Change(words.iter().map(ToString::to_string).collect()),
             ["delete"] => Self::Delete,
             ["partition", instance, "error"] => Self::PartitionFails(number(instance)?),
             ["partition", instance, "gone"] => Self::PartitionGone(number(instance)?),
             ["worker", who, ref fate @ ..] => {
                 let (instance, worker) = who.split_once('/').ok_or("a worker is INSTANCE/NUMBER")?;
-                Self::Process(number(instance)?, Who::Worker(number(worker)?), fate_of(fate)?)
+                Self::Process(
+                    number(instance)?,
+                    ProcessRole::Worker(number(worker)?),
+                    fate_of(fate)?,
+                )
             }
             ["launcher", instance, ref fate @ ..] => {
-                Self::Process(number(instance)?, Who::Launcher, fate_of(fate)?)
+                Self::Process(number(instance)?, ProcessRole::Launcher, fate_of(fate)?)
             }
             _ => return Err(format!("no such line: {line}")),
         })
     }
 }
 
-fn fate_of(words: &[&str]) -> Result<Fate, String> {
+fn fate_of(words: &[&str]) -> Result<ProcessEnd, String> {
     Ok(match words {
-        ["runs"] => Fate::Runs,
-        ["waits", cause @ ..] => Fate::Waits(cause.join(" ")),
-        ["exits", code] => Fate::Ends(Exit::Code(number(code)?)),
-        ["killed", signal] => Fate::Ends(Exit::Signal(number(signal)?)),
-        ["lost", cause @ ..] => Fate::Lost(cause.join(" ")),
-        ["vanishes"] => Fate::Vanishes,
-        ["is", "taken", "away"] => Fate::IsTaken,
+        ["runs"] => ProcessEnd::Runs,
+        ["waits", cause @ ..] => ProcessEnd::Waits(cause.join(" ")),
+        ["exits", code] => ProcessEnd::Ends(Exit::Code(number(code)?)),
+        ["killed", signal] => ProcessEnd::Ends(Exit::Signal(number(signal)?)),
+        ["lost", cause @ ..] => ProcessEnd::Lost(cause.join(" ")),
+        ["vanishes"] => ProcessEnd::Vanishes,
+        ["is", "taken", "away"] => ProcessEnd::IsTaken,
         other => return Err(format!("a process does not do this: {}", other.join(" "))),
     })
 }
@@ -197,26 +203,26 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 /// Anything that may happen to a job of up to four instances and two workers.
-pub(super) fn happenings() -> impl Strategy<Value = Happening> {
-    let who = prop_oneof![2 => (0_u32..2).prop_map(Who::Worker), 1 => Just(Who::Launcher)];
+pub(super) fn happenings() -> impl Strategy<Value = JobEvent> {
+    let who = prop_oneof![2 => (0_u32..2).prop_map(ProcessRole::Worker), 1 => Just(ProcessRole::Launcher)];
     let fate = prop_oneof![
-        1 => Just(Fate::Ends(Exit::Code(0))),
-        1 => Just(Fate::Ends(Exit::Code(1))),
-        1 => Just(Fate::Ends(Exit::Code(130))),
-        1 => prop_oneof![Just(9_u8), Just(15)].prop_map(|signal| Fate::Ends(Exit::Signal(signal))),
-        1 => Just(Fate::Lost("evicted".to_string())),
-        1 => Just(Fate::Vanishes),
-        1 => Just(Fate::IsTaken),
+        1 => Just(ProcessEnd::Ends(Exit::Code(0))),
+        1 => Just(ProcessEnd::Ends(Exit::Code(1))),
+        1 => Just(ProcessEnd::Ends(Exit::Code(130))),
+        1 => prop_oneof![Just(9_u8), Just(15)].prop_map(|signal| ProcessEnd::Ends(Exit::Signal(signal))),
+        1 => Just(ProcessEnd::Lost("evicted".to_string())),
+        1 => Just(ProcessEnd::Vanishes),
+        1 => Just(ProcessEnd::IsTaken),
     ];
     prop_oneof![
-        8 => Just(Happening::Progress),
-        5 => (0_u32..4, who, fate).prop_map(|(instance, who, fate)| Happening::Process(instance, who, fate)),
-        1 => (0_u32..4).prop_map(Happening::PartitionFails),
-        1 => prop_oneof![Just(Room::Free), Just(Room::Full)].prop_map(Happening::Room),
-        2 => (1_u64..60).prop_map(Happening::After),
-        1 => (60_u64..700).prop_map(Happening::After),
+        8 => Just(JobEvent::Progress),
+        5 => (0_u32..4, who, fate).prop_map(|(instance, who, fate)| JobEvent::Process(instance, who, fate)),
+        1 => (0_u32..4).prop_map(JobEvent::PartitionFails),
+        1 => prop_oneof![Just(CapacityState::Free), Just(CapacityState::Full)].prop_map(JobEvent::Room),
+        2 => (1_u64..60).prop_map(JobEvent::After),
+        1 => (60_u64..700).prop_map(JobEvent::After),
         1 => prop_oneof![Just("suspend=yes"), Just("suspend=no")]
-            .prop_map(|word| Happening::Change(vec![word.into()])),
-        1 => (0_u32..4).prop_map(|instances| Happening::Change(vec![format!("instances={instances}")])),
+            .prop_map(|word| JobEvent::Change(vec![word.into()])),
+        1 => (0_u32..4).prop_map(|instances| JobEvent::Change(vec![format!("instances={instances}")])),
     ]
 }

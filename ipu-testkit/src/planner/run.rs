@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ipu_core::{
-    BrokenPlan, CleanPodPolicy, Exit, JobPhase, JobSpec, Observation, PartitionFacts, Plan, RestartPolicy,
-    Shape, check_plan,
+    BrokenPlan, CleanPodPolicy, Exit, JobKind, JobPhase, JobSpec, Observation, PartitionFacts, Plan,
+    RestartPolicy, check_plan,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,9 +17,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 
 use super::PlannerOptions;
 use super::failure::{PlannerFailure, PlannerProperty};
-use super::happening::{Fate, Happening, Hit, happenings};
+use super::happening::{EventEffect, JobEvent, ProcessEnd, happenings};
 use super::report::PlannerReport;
-use super::world::{JobWorld, Room, Trespass, Who};
+use super::world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
 use crate::strategies::{consistent_observations, job_words, observations};
 
 /// How many random observations for each life: they are that much cheaper.
@@ -39,18 +39,18 @@ pub(super) enum Event {
     Pass,
     /// A pass whose first effects are applied, and nothing recorded.
     CrashAfter(usize),
-    Happening(Happening),
+    Happening(JobEvent),
 }
 
 /// A planner and what was tried of it.
-pub(super) struct Run<'a, P> {
+pub(super) struct PlannerRun<'a, P> {
     planner: &'a P,
     report: RefCell<PlannerReport>,
 }
 
 type Checked<T> = Result<T, Box<PlannerFailure>>;
 
-impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> Run<'a, P> {
+impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     pub(super) fn new(planner: &'a P) -> Self {
         Self {
             planner,
@@ -158,7 +158,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> Run<'a, P> {
             .inspect_err(|_| story.push("pass".into()))?;
         story.extend(["change suspend=no", "room", "settle"].map(String::from));
         change(&mut world, "suspend=no");
-        world.room = Room::Free;
+        world.room = CapacityState::Free;
         let phase = self.comes_to_rest(&mut world)?;
         if !phase.is_finished() && world.job.instances() > 0 {
             story.extend(everything_succeeds(&mut world));
@@ -329,7 +329,7 @@ fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<P
     })
 }
 
-fn shared(world: &JobWorld, trespass: &Trespass) -> Box<PlannerFailure> {
+fn shared(world: &JobWorld, trespass: &SafetyViolation) -> Box<PlannerFailure> {
     failure(world, PlannerProperty::NothingShared, trespass.to_string())
 }
 
@@ -341,21 +341,23 @@ fn change(world: &mut JobWorld, word: &str) {
     world.change([word]).expect("any small job can run");
 }
 
-fn happen(world: &mut JobWorld, happening: &Happening) {
+fn happen(world: &mut JobWorld, happening: &JobEvent) {
     happening.happen(world).expect("any small job can run");
 }
 
 /// Every process that does the job's work ends well; gives the lines of the story.
 fn everything_succeeds(world: &mut JobWorld) -> Vec<String> {
     let numbers = match world.job.shape() {
-        Shape::Workers => (0..world.job.workers_per_instance()).map(Who::Worker).collect(),
-        _ => vec![Who::Launcher],
+        JobKind::Workers => (0..world.job.workers_per_instance())
+            .map(ProcessRole::Worker)
+            .collect(),
+        _ => vec![ProcessRole::Launcher],
     };
     let mut story = Vec::new();
     for instance in 0..world.job.instances() {
         for who in &numbers {
-            let ends = Happening::Process(instance, *who, Fate::Ends(Exit::Code(0)));
-            if ends.happen(world) == Ok(Hit::Found) {
+            let ends = JobEvent::Process(instance, *who, ProcessEnd::Ends(Exit::Code(0)));
+            if ends.happen(world) == Ok(EventEffect::Found) {
                 story.push(ends.to_string());
             }
         }
@@ -371,7 +373,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         12 => Just(one(Event::Pass)),
         3 => (0_usize..6).prop_map(Event::CrashAfter).prop_map(one),
         18 => happenings().prop_map(Event::Happening).prop_map(one),
-        4 => Just([const { [Event::Pass, Event::Happening(Happening::Progress)] }; 3].concat()),
+        4 => Just([const { [Event::Pass, Event::Happening(JobEvent::Progress)] }; 3].concat()),
         2 => together,
         2 => cascade(),
     ]
@@ -381,14 +383,18 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 fn cascade() -> impl Strategy<Value = Vec<Event>> {
     let codes = vec(select(vec![1_u8, 3, 130, 143]), 3);
     (0_u32..3, vec(0_u64..2, 3), codes).prop_map(|(instance, pauses, codes)| {
-        let who = [Who::Worker(0), Who::Launcher, Who::Worker(1)];
+        let who = [
+            ProcessRole::Worker(0),
+            ProcessRole::Launcher,
+            ProcessRole::Worker(1),
+        ];
         let fall = who
             .into_iter()
             .zip(pauses)
             .zip(codes)
             .flat_map(|((who, pause), code)| {
-                let ends = Happening::Process(instance, who, Fate::Ends(Exit::Code(code)));
-                [Happening::After(pause), ends]
+                let ends = JobEvent::Process(instance, who, ProcessEnd::Ends(Exit::Code(code)));
+                [JobEvent::After(pause), ends]
             });
         fall.map(Event::Happening).collect()
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Effect, Exit, Gone, InstanceFacts, JobSpec, Observation, PartitionFacts, Plan,
+    ControllerName, Effect, Exit, InstanceFacts, JobSpec, MissingProcess, Observation, PartitionFacts, Plan,
     ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
@@ -33,7 +33,7 @@ pub struct JobWorld {
     /// What is observed of it now, the record of the last pass included.
     pub seen: Observation,
     /// Whether there is room for another partition.
-    pub room: Room,
+    pub room: CapacityState,
     /// Whether the job was let go of.
     pub finalized: bool,
     words: Vec<String>,
@@ -41,7 +41,7 @@ pub struct JobWorld {
 
 /// Whether the Pod has room for another partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Room {
+pub enum CapacityState {
     /// It has.
     #[default]
     Free,
@@ -51,7 +51,7 @@ pub enum Room {
 
 /// A process of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum ProcessRole {
     /// The worker of this number.
     Worker(u32),
     /// The launcher.
@@ -61,7 +61,7 @@ pub enum Who {
 /// An effect that no adapter could apply without sharing a device, or at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trespass {
+pub enum SafetyViolation {
     /// A partition is made, reset or released under a process that is alive.
     #[error("{effect:?} while processes of the instance are alive")]
     UnderProcesses {
@@ -95,7 +95,7 @@ impl JobWorld {
         Ok(Self {
             job: job_from_words(words.iter().map(String::as_str))?,
             seen: Observation::of_new_job(Timestamp::from_millis(0)),
-            room: Room::Free,
+            room: CapacityState::Free,
             finalized: false,
             words,
         })
@@ -125,7 +125,7 @@ impl JobWorld {
     /// # Errors
     ///
     /// The first effect that is refused; those before it are applied, and nothing is recorded.
-    pub fn pass(&mut self, plan: &Plan) -> Result<(), Trespass> {
+    pub fn pass(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
         plan.effects.iter().try_for_each(|effect| self.apply(effect))?;
         self.seen.status = plan.status.clone();
         Ok(())
@@ -147,30 +147,30 @@ impl JobWorld {
     }
 
     /// What is known of a process, if it exists.
-    pub fn process(&mut self, instance: u32, who: Who) -> Option<&mut ProcessFacts> {
+    pub fn process(&mut self, instance: u32, who: ProcessRole) -> Option<&mut ProcessFacts> {
         let facts = self.instance(instance);
         match who {
-            Who::Launcher => facts.launcher.as_mut(),
-            Who::Worker(number) => facts.workers.iter_mut().find(|worker| worker.index == number),
+            ProcessRole::Launcher => facts.launcher.as_mut(),
+            ProcessRole::Worker(number) => facts.workers.iter_mut().find(|worker| worker.index == number),
         }
     }
 
     /// A process vanishes without a trace.
-    pub fn forget(&mut self, instance: u32, who: Who) {
+    pub fn forget(&mut self, instance: u32, who: ProcessRole) {
         let facts = self.instance(instance);
         match who {
-            Who::Launcher => facts.launcher = None,
-            Who::Worker(number) => facts.workers.retain(|worker| worker.index != number),
+            ProcessRole::Launcher => facts.launcher = None,
+            ProcessRole::Worker(number) => facts.workers.retain(|worker| worker.index != number),
         }
     }
 
     /// Others take a process away. That it had not ended is known of it from now on.
-    pub fn take(&mut self, instance: u32, who: Who) {
+    pub fn take(&mut self, instance: u32, who: ProcessRole) {
         let process = self
             .process(instance, who)
             .filter(|process| process.phase.is_alive());
-        let gone = process.map(|process| Gone {
-            worker: (who != Who::Launcher).then_some(process.index),
+        let gone = process.map(|process| MissingProcess {
+            worker: (who != ProcessRole::Launcher).then_some(process.index),
             attempt: process.attempt,
         });
         self.instance(instance).gone.extend(gone);
@@ -178,7 +178,7 @@ impl JobWorld {
     }
 
     /// A process ends by itself, if it is starting or running.
-    pub fn exits(&mut self, instance: u32, who: Who, code: u8) {
+    pub fn exits(&mut self, instance: u32, who: ProcessRole, code: u8) {
         let at = self.seen.now;
         if let Some(process) = self.process(instance, who)
             && matches!(
@@ -200,7 +200,7 @@ impl JobWorld {
     /// # Errors
     ///
     /// The effect, if it would share a device; then nothing has changed.
-    pub fn apply(&mut self, effect: &Effect) -> Result<(), Trespass> {
+    pub fn apply(&mut self, effect: &Effect) -> Result<(), SafetyViolation> {
         match effect {
             Effect::EnsurePartition {
                 instance, attempt, ..
@@ -217,12 +217,12 @@ impl JobWorld {
                 worker,
                 attempt,
                 ..
-            } => return self.start(*instance, Who::Worker(*worker), *attempt, effect),
+            } => return self.start(*instance, ProcessRole::Worker(*worker), *attempt, effect),
             Effect::StartLauncher {
                 instance, attempt, ..
-            } => return self.start(*instance, Who::Launcher, *attempt, effect),
-            Effect::StopWorker { instance, worker, .. } => self.stop(*instance, Who::Worker(*worker)),
-            Effect::StopLauncher { instance, .. } => self.stop(*instance, Who::Launcher),
+            } => return self.start(*instance, ProcessRole::Launcher, *attempt, effect),
+            Effect::StopWorker { instance, worker, .. } => self.stop(*instance, ProcessRole::Worker(*worker)),
+            Effect::StopLauncher { instance, .. } => self.stop(*instance, ProcessRole::Launcher),
             Effect::ReleasePartition { instance, .. } => {
                 let facts = self.instance(*instance);
                 unused(facts, effect)?;
@@ -234,18 +234,18 @@ impl JobWorld {
             Effect::Finalize => self.finalized = true,
             effect => {
                 let effect = Box::new(effect.clone());
-                return Err(Trespass::Unknown { effect });
+                return Err(SafetyViolation::Unknown { effect });
             }
         }
         Ok(())
     }
 
-    fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), Trespass> {
+    fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), SafetyViolation> {
         let room = self.room;
         let facts = self.instance(instance);
         let made = PartitionFacts::Pending { attempt };
         facts.partition = match &facts.partition {
-            PartitionFacts::Absent | PartitionFacts::Waiting { .. } if room == Room::Full => {
+            PartitionFacts::Absent | PartitionFacts::Waiting { .. } if room == CapacityState::Full => {
                 PartitionFacts::Waiting {
                     reason: Reason::new("NotEnoughFree", "4 IPUs are asked for and 2 are free"),
                     attempt,
@@ -264,19 +264,25 @@ impl JobWorld {
         Ok(())
     }
 
-    fn start(&mut self, instance: u32, who: Who, attempt: u32, effect: &Effect) -> Result<(), Trespass> {
+    fn start(
+        &mut self,
+        instance: u32,
+        who: ProcessRole,
+        attempt: u32,
+        effect: &Effect,
+    ) -> Result<(), SafetyViolation> {
         let since = self.seen.now;
         let facts = self.instance(instance);
         let fresh = matches!(facts.partition, PartitionFacts::Active { attempt: made_for, .. } if made_for == attempt);
         if !fresh {
-            return Err(Trespass::WithoutPartition {
+            return Err(SafetyViolation::WithoutPartition {
                 effect: Box::new(effect.clone()),
                 partition: Box::new(facts.partition.clone()),
             });
         }
         let index = match who {
-            Who::Worker(number) => number,
-            Who::Launcher => 0,
+            ProcessRole::Worker(number) => number,
+            ProcessRole::Launcher => 0,
         };
         let process = ProcessFacts {
             index,
@@ -287,15 +293,15 @@ impl JobWorld {
             },
         };
         match who {
-            Who::Worker(_) if facts.workers.iter().any(|known| known.index == index) => {}
-            Who::Worker(_) => facts.workers.push(process),
-            Who::Launcher if facts.launcher.is_some() => {}
-            Who::Launcher => facts.launcher = Some(process),
+            ProcessRole::Worker(_) if facts.workers.iter().any(|known| known.index == index) => {}
+            ProcessRole::Worker(_) => facts.workers.push(process),
+            ProcessRole::Launcher if facts.launcher.is_some() => {}
+            ProcessRole::Launcher => facts.launcher = Some(process),
         }
         Ok(())
     }
 
-    fn stop(&mut self, instance: u32, who: Who) {
+    fn stop(&mut self, instance: u32, who: ProcessRole) {
         match self.process(instance, who) {
             Some(process) if process.phase.is_alive() => process.phase = ProcessPhase::Stopping,
             _ => self.forget(instance, who),
@@ -354,11 +360,11 @@ impl JobWorld {
     }
 }
 
-fn unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), Trespass> {
+fn unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), SafetyViolation> {
     let mut processes = facts.workers.iter().chain(&facts.launcher);
     if processes.any(|process| process.phase.is_alive()) {
         let effect = Box::new(effect.clone());
-        return Err(Trespass::UnderProcesses { effect });
+        return Err(SafetyViolation::UnderProcesses { effect });
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use ipu_core::{
     Block, Impossible, Inventory, IpuAddress, IpuCount, Placement, PlacementPolicy, PlacementRequest, place,
 };
 
-use super::property::{Broken, PolicyProperty, ShownBy};
+use super::property::{BrokenProperty, PolicyProperty, Reproduction};
 use crate::reference::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
@@ -22,7 +22,7 @@ pub(super) const AGAIN: usize = 4;
 const FILL_LIMIT: u32 = 64;
 
 /// What is asked of a policy.
-pub(super) struct Judge<'a> {
+pub(super) struct PropertyChecker<'a> {
     pub(super) make: &'a dyn Fn() -> Box<dyn PlacementPolicy + 'a>,
     pub(super) may_decline: bool,
     pub(super) cheaper: Option<&'a Cheaper>,
@@ -30,16 +30,16 @@ pub(super) struct Judge<'a> {
 
 /// Where a policy is asked.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct PolicyCase<'a> {
     pub(super) reference: &'a ReferenceInventory,
     pub(super) inventory: &'a Inventory,
     pub(super) history: &'a [InventoryChange],
     pub(super) request: &'a PlacementRequest,
 }
 
-impl Scene<'_> {
-    fn broken(&self, property: PolicyProperty, what: String, shown_by: ShownBy) -> Box<Broken> {
-        Box::new(Broken {
+impl PolicyCase<'_> {
+    fn broken(&self, property: PolicyProperty, what: String, shown_by: Reproduction) -> Box<BrokenProperty> {
+        Box::new(BrokenProperty {
             property,
             what,
             shown_by,
@@ -59,9 +59,9 @@ impl Scene<'_> {
     }
 }
 
-impl Judge<'_> {
+impl PropertyChecker<'_> {
     /// Everything that is asked in one situation. Answers the placement.
-    pub(super) fn situation(&self, scene: Scene<'_>) -> Result<Placement, Box<Broken>> {
+    pub(super) fn situation(&self, scene: PolicyCase<'_>) -> Result<Placement, Box<BrokenProperty>> {
         let policy = (self.make)();
         let placement = self.answer(scene, &*policy)?;
         self.same_again(scene, &*policy, &placement)?;
@@ -74,9 +74,9 @@ impl Judge<'_> {
     /// What is asked of one answer.
     pub(super) fn answer(
         &self,
-        scene: Scene<'_>,
+        scene: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
-    ) -> Result<Placement, Box<Broken>> {
+    ) -> Result<Placement, Box<BrokenProperty>> {
         let placement = ask(scene, scene.inventory, policy)?;
         let chosen = match &placement {
             Placement::Fits(block) | Placement::Impossible(Impossible::Illegal { block, .. }) => Some(block),
@@ -86,7 +86,7 @@ impl Judge<'_> {
             chosen.and_then(|block| Some((block, broken_rule(scene.reference, scene.request, block)?)))
         {
             let what = format!("for {} it chooses {}", scene.asked(), named(block));
-            return Err(scene.broken(property, what, ShownBy::Illegal));
+            return Err(scene.broken(property, what, Reproduction::Illegal));
         }
         match &placement {
             Placement::Fits(block) => self.costs_least(scene, block)?,
@@ -96,7 +96,7 @@ impl Judge<'_> {
         Ok(placement)
     }
 
-    fn costs_least(&self, scene: Scene<'_>, chosen: &Block) -> Result<(), Box<Broken>> {
+    fn costs_least(&self, scene: PolicyCase<'_>, chosen: &Block) -> Result<(), Box<BrokenProperty>> {
         let better = self
             .cheaper
             .and_then(|cheaper| cheaper(scene.reference, scene.request, chosen));
@@ -105,33 +105,33 @@ impl Judge<'_> {
             "for {} it chooses {chosen}, but {better} costs less",
             scene.asked()
         );
-        let shown_by = ShownBy::Costs(chosen.clone());
+        let shown_by = Reproduction::Costs(chosen.clone());
         Err(scene.broken(PolicyProperty::CostsLeast, what, shown_by))
     }
 
-    fn really_impossible(&self, scene: Scene<'_>, told: &Impossible) -> Result<(), Box<Broken>> {
+    fn really_impossible(&self, scene: PolicyCase<'_>, told: &Impossible) -> Result<(), Box<BrokenProperty>> {
         let truth = scene.reference.why_not(scene.request);
         let declined = matches!(told, Impossible::Declined { .. });
         match truth {
             None if declined && self.may_decline => Ok(()),
             None => {
                 let what = format!("{} would fit, but the answer is: {told}", scene.asked());
-                Err(scene.broken(PolicyProperty::FindsWhatFits, what, ShownBy::NoFit))
+                Err(scene.broken(PolicyProperty::FindsWhatFits, what, Reproduction::NoFit))
             }
             Some(truth) if truth == *told => Ok(()),
             Some(truth) => {
                 let what = format!("the answer is `{told}`, the truth is `{truth}`");
-                Err(scene.broken(PolicyProperty::TrueReason, what, ShownBy::Not(truth)))
+                Err(scene.broken(PolicyProperty::TrueReason, what, Reproduction::Not(truth)))
             }
         }
     }
 
     fn same_again(
         &self,
-        scene: Scene<'_>,
+        scene: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
-    ) -> Result<(), Box<Broken>> {
+    ) -> Result<(), Box<BrokenProperty>> {
         for _ in 0..AGAIN {
             let again = ask(scene, scene.inventory, policy)?;
             if again != *first {
@@ -141,7 +141,7 @@ impl Judge<'_> {
                     does(first),
                     does(&again)
                 );
-                return Err(scene.broken(PolicyProperty::SameAnswerTwice, what, ShownBy::Again));
+                return Err(scene.broken(PolicyProperty::SameAnswerTwice, what, Reproduction::Again));
             }
         }
         Ok(())
@@ -149,10 +149,10 @@ impl Judge<'_> {
 
     fn same_after_others(
         &self,
-        scene: Scene<'_>,
+        scene: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
-    ) -> Result<(), Box<Broken>> {
+    ) -> Result<(), Box<BrokenProperty>> {
         let broken = |again: &Placement| {
             let what = format!(
                 "for {} it {}, after other questions it {}",
@@ -160,11 +160,11 @@ impl Judge<'_> {
                 does(first),
                 does(again)
             );
-            scene.broken(PolicyProperty::ViewAlone, what, ShownBy::Others)
+            scene.broken(PolicyProperty::ViewAlone, what, Reproduction::Others)
         };
         for (inventory, request) in other_questions(scene) {
             let request = &request;
-            let _ = ask(Scene { request, ..scene }, &inventory, policy)?;
+            let _ = ask(PolicyCase { request, ..scene }, &inventory, policy)?;
         }
         let again = ask(scene, scene.inventory, policy)?;
         if again != *first {
@@ -179,10 +179,10 @@ impl Judge<'_> {
 
     fn same_when_rebuilt(
         &self,
-        scene: Scene<'_>,
+        scene: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
-    ) -> Result<(), Box<Broken>> {
+    ) -> Result<(), Box<BrokenProperty>> {
         let mut reference = ReferenceInventory::new(scene.reference.topology());
         let mut rebuilt = Inventory::new(reference.topology());
         for change in backwards(scene.reference) {
@@ -198,10 +198,14 @@ impl Judge<'_> {
             does(first),
             does(&again)
         );
-        Err(scene.broken(PolicyProperty::IgnoresHistory, what, ShownBy::Rebuilt))
+        Err(scene.broken(PolicyProperty::IgnoresHistory, what, Reproduction::Rebuilt))
     }
 
-    fn fills_up(&self, scene: Scene<'_>, policy: &dyn PlacementPolicy) -> Result<(), Box<Broken>> {
+    fn fills_up(
+        &self,
+        scene: PolicyCase<'_>,
+        policy: &dyn PlacementPolicy,
+    ) -> Result<(), Box<BrokenProperty>> {
         let request = scene.request;
         if request.size > IpuCount::LINK_DOMAIN || self.may_decline {
             return Ok(());
@@ -216,7 +220,7 @@ impl Judge<'_> {
         let mut history = scene.history.to_vec();
         let mut placed = 0;
         loop {
-            let now = Scene {
+            let now = PolicyCase {
                 reference: &reference,
                 inventory: &inventory,
                 history: &history,
@@ -237,19 +241,19 @@ impl Judge<'_> {
             "{expected} partitions of {} fit, and {placed} are placed",
             scene.asked()
         );
-        Err(scene.broken(PolicyProperty::FillsUp, what, ShownBy::Count(expected)))
+        Err(scene.broken(PolicyProperty::FillsUp, what, Reproduction::Count(expected)))
     }
 }
 
 /// What `place` answers; a panic is a broken property.
 fn ask(
-    scene: Scene<'_>,
+    scene: PolicyCase<'_>,
     inventory: &Inventory,
     policy: &dyn PlacementPolicy,
-) -> Result<Placement, Box<Broken>> {
+) -> Result<Placement, Box<BrokenProperty>> {
     quietly(|| place(inventory, scene.request, policy)).map_err(|message| {
         let what = format!("asked for {} it panics: {message}", scene.asked());
-        scene.broken(PolicyProperty::NeverPanics, what, ShownBy::Placing)
+        scene.broken(PolicyProperty::NeverPanics, what, Reproduction::Placing)
     })
 }
 
@@ -281,8 +285,8 @@ fn broken_rule(
         Some(PolicyProperty::Aligned)
     } else if ipus.iter().any(|at| reference.holder(*at).is_some()) {
         Some(PolicyProperty::NotHeld)
-    } else if ipus.iter().any(|at| reference.is_excluded(*at)) {
-        Some(PolicyProperty::NotExcluded)
+    } else if ipus.iter().any(|at| reference.is_cordoned(*at)) {
+        Some(PolicyProperty::NotCordoned)
     } else if !within(None) {
         Some(PolicyProperty::OneAllocation)
     } else if !within(request.allocation.as_ref()) {
@@ -293,7 +297,7 @@ fn broken_rule(
 }
 
 /// What is asked in between: the same of an empty inventory, and one IPU and a link domain of this one.
-pub(super) fn other_questions(scene: Scene<'_>) -> [(Inventory, PlacementRequest); 3] {
+pub(super) fn other_questions(scene: PolicyCase<'_>) -> [(Inventory, PlacementRequest); 3] {
     let empty = Inventory::new(scene.reference.topology());
     let here = |size| {
         (
@@ -308,7 +312,7 @@ pub(super) fn other_questions(scene: Scene<'_>) -> [(Inventory, PlacementRequest
     ]
 }
 
-/// The changes that lead to where things are: holders by descending address, then exclusions.
+/// The changes that lead to where things are: holders by descending address, then cordons.
 pub(super) fn backwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
     let mut changes = forwards(reference);
     let holders = changes
@@ -319,7 +323,7 @@ pub(super) fn backwards(reference: &ReferenceInventory) -> Vec<InventoryChange> 
     changes
 }
 
-/// The changes that lead to where things are: holders by ascending address, then exclusions.
+/// The changes that lead to where things are: holders by ascending address, then cordons.
 pub(super) fn forwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
     let mut held: Vec<_> = reference.holders().into_iter().collect();
     held.sort_by_key(|(_, ipus)| ipus.first().copied());
@@ -328,12 +332,12 @@ pub(super) fn forwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
         InventoryChange::Occupy(holder, block)
     });
     let mut changes: Vec<InventoryChange> = held.collect();
-    for (owner, at) in reference.exclusions() {
+    for (owner, at) in reference.cordons() {
         match changes.last_mut() {
-            Some(InventoryChange::Exclude(last, ipus)) if *last == owner => {
+            Some(InventoryChange::Cordon(last, ipus)) if *last == owner => {
                 ipus.insert(at);
             }
-            _ => changes.push(InventoryChange::Exclude(owner, [at].into())),
+            _ => changes.push(InventoryChange::Cordon(owner, [at].into())),
         }
     }
     changes
@@ -403,14 +407,14 @@ mod tests {
             .expect("everything is free");
         let mut reference = ReferenceInventory::new(&topology);
         let owner = "alice".parse().expect("letters are a name");
-        reference.exclude(&owner, &first.addresses().collect());
-        let judge = Judge {
+        reference.cordon(&owner, &first.addresses().collect());
+        let judge = PropertyChecker {
             make: &|| Box::new(FirstFit),
             may_decline: false,
             cheaper: None,
         };
         let four = IpuCount::try_from(4).expect("four is a power of two");
-        let scene = Scene {
+        let scene = PolicyCase {
             reference: &reference,
             inventory: &inventory,
             history: &[],

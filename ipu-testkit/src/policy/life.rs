@@ -3,8 +3,8 @@
 use ipu_core::{Inventory, Placement, PlacementPolicy, PlacementRequest, Topology};
 use proptest::prelude::*;
 
-use super::judge::{Judge, Scene};
-use super::property::Broken;
+use super::judge::{PolicyCase, PropertyChecker};
+use super::property::BrokenProperty;
 use crate::reference::ReferenceInventory;
 use crate::strategies::{
     InventoryChange, Operation, Scope, operations, requested, topologies, tryable, wide_topologies,
@@ -17,21 +17,21 @@ const MOVES: usize = 40;
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     pub(super) topology: Topology,
-    pub(super) moves: Vec<Move>,
+    pub(super) moves: Vec<InventoryMove>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Move {
+pub(super) enum InventoryMove {
     Place { order: u32, scope: Scope },
     Others(Vec<Operation>),
 }
 
 pub(super) fn lives() -> impl Strategy<Value = Life> {
     let place = |orders: BoxedStrategy<u32>| {
-        (orders, requested()).prop_map(|(order, scope)| Move::Place { order, scope })
+        (orders, requested()).prop_map(|(order, scope)| InventoryMove::Place { order, scope })
     };
     let moves = move |orders: BoxedStrategy<u32>| {
-        let next = prop_oneof![3 => place(orders), 2 => operations(3).prop_map(Move::Others)];
+        let next = prop_oneof![3 => place(orders), 2 => operations(3).prop_map(InventoryMove::Others)];
         prop::collection::vec(next, 1..MOVES)
     };
     let small = moves(prop_oneof![8 => 0_u32..=6, 1 => 7_u32..=8].boxed());
@@ -45,20 +45,20 @@ pub(super) fn lives() -> impl Strategy<Value = Life> {
 
 /// Lives `life`: `count` is told of every placement.
 pub(super) fn live(
-    judge: &Judge<'_>,
+    judge: &PropertyChecker<'_>,
     life: &Life,
     mut count: impl FnMut(&ReferenceInventory, &PlacementRequest, &Placement),
-) -> Result<(), Box<Broken>> {
+) -> Result<(), Box<BrokenProperty>> {
     let mut reference = ReferenceInventory::new(&life.topology);
     let mut inventory = Inventory::new(&life.topology);
     let mut history: Vec<InventoryChange> = Vec::new();
     let policy: Box<dyn PlacementPolicy + '_> = (judge.make)();
     for (number, next) in life.moves.iter().enumerate() {
         let changes = match next {
-            Move::Place { order, scope } => {
+            InventoryMove::Place { order, scope } => {
                 let size = tryable(&reference, *order);
                 let request = PlacementRequest::of_size(size).in_allocation(scope.of(&life.topology));
-                let scene = Scene {
+                let scene = PolicyCase {
                     reference: &reference,
                     inventory: &inventory,
                     history: &history,
@@ -71,7 +71,7 @@ pub(super) fn live(
                 };
                 vec![InventoryChange::occupy(&format!("job-{number}"), block)]
             }
-            Move::Others(operations) => operations
+            InventoryMove::Others(operations) => operations
                 .iter()
                 .flat_map(|operation| operation.changes(&reference))
                 .collect(),

@@ -23,8 +23,8 @@ pub enum PolicyProperty {
     Aligned,
     /// What it chooses is held by nobody.
     NotHeld,
-    /// What it chooses is excluded by nobody.
-    NotExcluded,
+    /// What it chooses is cordoned by nobody.
+    NotCordoned,
     /// What it chooses is in one allocation.
     OneAllocation,
     /// What it chooses is in the allocation asked for.
@@ -45,7 +45,7 @@ pub enum PolicyProperty {
     /// What it chooses costs the least, by the cost that [`PolicyCheck::minimises`](crate::PolicyCheck::minimises) was
     /// given.
     CostsLeast,
-    /// The cases reached every class of sizes, fill, fragmentation, exclusions, allocations and answers. If not, too few
+    /// The cases reached every class of sizes, fill, fragmentation, cordons, allocations and answers. If not, too few
     /// cases ran, or the policy declines too much to be judged.
     WellCovered,
 }
@@ -57,9 +57,9 @@ impl PolicyProperty {
             Self::NeverPanics => ("it does not panic", "the_policy_does_not_panic"),
             Self::RightSize => (
                 "what it chooses has the size asked for",
-                "the_policy_chooses_the_size_asked_for",
+                "the_policy_chooses_the_requested_size",
             ),
-            Self::Exists => ("what it chooses exists", "the_policy_chooses_what_exists"),
+            Self::Exists => ("what it chooses exists", "the_policy_chooses_existing_ipus"),
             Self::OneCluster => (
                 "what it chooses is in one cluster",
                 "the_policy_stays_in_one_cluster",
@@ -70,11 +70,11 @@ impl PolicyProperty {
             ),
             Self::NotHeld => (
                 "what it chooses is held by nobody",
-                "the_policy_chooses_what_nobody_holds",
+                "the_policy_chooses_free_ipus",
             ),
-            Self::NotExcluded => (
+            Self::NotCordoned => (
                 "what it chooses is excluded by nobody",
-                "the_policy_chooses_what_nobody_excludes",
+                "the_policy_chooses_ipus_without_a_cordon",
             ),
             Self::OneAllocation => (
                 "what it chooses is in one allocation",
@@ -82,11 +82,11 @@ impl PolicyProperty {
             ),
             Self::RequestedAllocation => (
                 "what it chooses is in the allocation asked for",
-                "the_policy_stays_in_the_allocation_asked_for",
+                "the_policy_stays_in_the_requested_allocation",
             ),
             Self::FindsWhatFits => (
                 "it finds a place whenever there is one",
-                "the_policy_finds_a_place_whenever_there_is_one",
+                "the_policy_finds_each_free_block",
             ),
             Self::TrueReason => (
                 "what is called impossible is impossible, for the reason that is told",
@@ -94,11 +94,11 @@ impl PolicyProperty {
             ),
             Self::SameAnswerTwice => (
                 "it answers the same when it is asked the same again",
-                "the_policy_answers_the_same_again",
+                "the_policy_repeats_its_choice",
             ),
             Self::ViewAlone => (
                 "it answers the same whatever was asked before",
-                "the_policy_does_not_depend_on_what_was_asked_before",
+                "the_policy_does_not_depend_on_earlier_requests",
             ),
             Self::IgnoresHistory => (
                 "it answers the same however the inventory came to be as it is",
@@ -108,10 +108,7 @@ impl PolicyProperty {
                 "placing until nothing fits places as many as there are",
                 "the_policy_fills_up_what_there_is",
             ),
-            Self::CostsLeast => (
-                "what it chooses costs the least",
-                "the_policy_chooses_what_costs_the_least",
-            ),
+            Self::CostsLeast => ("what it chooses costs the least", "the_policy_minimises_the_cost"),
             Self::WellCovered => ("the cases reached every class", "the_policy_is_well_covered"),
         }
     }
@@ -129,11 +126,11 @@ impl fmt::Display for PolicyProperty {
 
 /// A property that does not hold, with all that it takes to see it again.
 #[derive(Clone, Debug)]
-pub(super) struct Broken {
+pub(super) struct BrokenProperty {
     pub(super) property: PolicyProperty,
     /// What happened, in one sentence.
     pub(super) what: String,
-    pub(super) shown_by: ShownBy,
+    pub(super) shown_by: Reproduction,
     /// Where things were.
     pub(super) reference: ReferenceInventory,
     /// How they came to be so.
@@ -143,7 +140,7 @@ pub(super) struct Broken {
 
 /// How a test shows that a property does not hold.
 #[derive(Clone, Debug)]
-pub(super) enum ShownBy {
+pub(super) enum Reproduction {
     /// To place panics.
     Placing,
     /// The answer is `Illegal`.

@@ -48,7 +48,7 @@ const FITS: usize = 0;
 const FITS_NOT: usize = 1;
 const IN_USE: usize = 2;
 const FRAGMENTATION: usize = 3;
-const EXCLUSIONS: usize = 4;
+const CORDONS: usize = 4;
 const ALLOCATIONS: usize = 5;
 const ASKED: usize = 6;
 const ANSWER: usize = 7;
@@ -124,7 +124,7 @@ impl PolicyReport {
         self.add(by_size, request.size.order() as usize);
         self.add(IN_USE, fill(reference));
         self.add(FRAGMENTATION, fragmentation(reference));
-        self.add(EXCLUSIONS, usize::from(!reference.exclusions().is_empty()));
+        self.add(CORDONS, usize::from(!reference.cordons().is_empty()));
         for kind in allocations {
             self.add(ALLOCATIONS, *kind);
         }
@@ -142,7 +142,7 @@ impl PolicyReport {
             Placement::Impossible(Impossible::TooLarge { .. }) => Some(1),
             Placement::Impossible(Impossible::NotEnoughFree { .. }) => Some(2),
             Placement::Impossible(Impossible::Fragmented { .. }) => Some(3),
-            Placement::Impossible(Impossible::Excluded { .. }) => Some(4),
+            Placement::Impossible(Impossible::Cordoned { .. }) => Some(4),
             Placement::Impossible(Impossible::UnknownAllocation { .. }) => Some(5),
             _ => None,
         };
@@ -158,7 +158,7 @@ impl PolicyReport {
     }
 }
 
-/// The class of how much is held or excluded.
+/// The class of how much is held or cordoned.
 fn fill(reference: &ReferenceInventory) -> usize {
     let topology = reference.topology();
     let domains = 0..topology.link_domains();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ipu_core::{Block, Impossible, IpuAddress, PlacementRequest, Topology};
 
 use super::judge::{AGAIN, backwards, forwards};
-use super::property::{Broken, ShownBy};
+use super::property::{BrokenProperty, Reproduction};
 use crate::strategies::InventoryChange;
 
 /// Everything of `ipu-core` that the code may name.
@@ -26,14 +26,14 @@ const NAMES: [&str; 12] = [
 ];
 
 /// The test that fails as long as `broken` is. `policy` is the expression that makes the policy.
-pub(super) fn reproduction(broken: &Broken, policy: &str) -> String {
+pub(super) fn reproduction(broken: &BrokenProperty, policy: &str) -> String {
     let mut body = String::from("    let count = |ipus: u32| IpuCount::try_from(ipus).unwrap();\n");
     line(
         &mut body,
         &format!("let topology = {};", topology(broken.reference.topology())),
     );
     match broken.shown_by {
-        ShownBy::Rebuilt => {
+        Reproduction::Rebuilt => {
             inventory(&mut body, "inventory", &broken.history);
             inventory(&mut body, "rebuilt", &backwards(&broken.reference));
         }
@@ -85,7 +85,7 @@ fn inventory(body: &mut String, name: &str, changes: &[InventoryChange]) {
                 format!("occupy(\"{holder}\".parse().unwrap(), {})", block_code(block))
             }
             InventoryChange::Vacate(holder) => format!("vacate(&\"{holder}\".parse().unwrap())"),
-            InventoryChange::Exclude(owner, ipus) => {
+            InventoryChange::Cordon(owner, ipus) => {
                 format!("exclude(&\"{owner}\".parse().unwrap(), {})", ipus_code(ipus))
             }
             InventoryChange::Lift(owner, ipus) => {
@@ -193,28 +193,28 @@ fn allocations(topology: &Topology) -> String {
     allocations.collect::<Vec<_>>().join(", ")
 }
 
-fn assertion(body: &mut String, broken: &Broken, policy: &str) {
+fn assertion(body: &mut String, broken: &BrokenProperty, policy: &str) {
     line(body, "let placement = place(&inventory, &request, &policy);");
     match &broken.shown_by {
-        ShownBy::Placing => line(body, "let _ = placement;"),
-        ShownBy::Illegal => line(
+        Reproduction::Placing => line(body, "let _ = placement;"),
+        Reproduction::Illegal => line(
             body,
             "assert!(!matches!(placement, Placement::Impossible(Impossible::Illegal { .. })), \"{placement:?}\");",
         ),
-        ShownBy::NoFit => {
+        Reproduction::NoFit => {
             line(
                 body,
                 "assert!(matches!(placement, Placement::Fits(_)), \"{placement:?}\");",
             );
         }
-        ShownBy::Not(truth) => {
+        Reproduction::Not(truth) => {
             let pattern = format!("Placement::Impossible(Impossible::{} {{ .. }})", variant(truth));
             line(
                 body,
                 &format!("assert!(matches!(placement, {pattern}), \"{{placement:?}}\");"),
             );
         }
-        ShownBy::Again => {
+        Reproduction::Again => {
             line(body, &format!("for _ in 0..{AGAIN} {{"));
             line(
                 body,
@@ -222,7 +222,7 @@ fn assertion(body: &mut String, broken: &Broken, policy: &str) {
             );
             line(body, "}");
         }
-        ShownBy::Others => {
+        Reproduction::Others => {
             line(
                 body,
                 "let _ = place(&Inventory::new(&topology), &request, &policy);",
@@ -244,9 +244,9 @@ fn assertion(body: &mut String, broken: &Broken, policy: &str) {
                 &format!("assert_eq!(place(&inventory, &request, &{policy}), placement);"),
             );
         }
-        ShownBy::Rebuilt => line(body, "assert_eq!(place(&rebuilt, &request, &policy), placement);"),
-        ShownBy::Count(expected) => count_up(body, *expected),
-        ShownBy::Costs(chosen) => {
+        Reproduction::Rebuilt => line(body, "assert_eq!(place(&rebuilt, &request, &policy), placement);"),
+        Reproduction::Count(expected) => count_up(body, *expected),
+        Reproduction::Costs(chosen) => {
             line(
                 body,
                 &format!("assert_ne!(placement, Placement::Fits({}));", block_code(chosen)),
@@ -275,7 +275,7 @@ const fn variant(truth: &Impossible) -> &'static str {
         Impossible::TooLarge { .. } => "TooLarge",
         Impossible::NotEnoughFree { .. } => "NotEnoughFree",
         Impossible::Fragmented { .. } => "Fragmented",
-        Impossible::Excluded { .. } => "Excluded",
+        Impossible::Cordoned { .. } => "Excluded",
         Impossible::Declined { .. } => "Declined",
         _ => "Illegal",
     }

@@ -6,8 +6,8 @@ use ipu_core::{
     AgentId, Allocation, Block, Cluster, Inventory, IpuAddress, IpuCount, PlacementRequest, Topology,
 };
 
-use super::judge::{Judge, Scene, forwards};
-use super::property::{Broken, PolicyProperty};
+use super::judge::{PolicyCase, PropertyChecker, forwards};
+use super::property::{BrokenProperty, PolicyProperty};
 use crate::reference::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
@@ -23,7 +23,7 @@ struct Case {
 }
 
 /// The smallest case found that breaks the same property.
-pub(super) fn smallest(judge: &Judge<'_>, mut broken: Broken) -> Broken {
+pub(super) fn smallest(judge: &PropertyChecker<'_>, mut broken: BrokenProperty) -> BrokenProperty {
     let mut tries = TRIES;
     'smaller: loop {
         let case = Case::of(&broken);
@@ -45,7 +45,7 @@ pub(super) fn smallest(judge: &Judge<'_>, mut broken: Broken) -> Broken {
 }
 
 impl Case {
-    fn of(broken: &Broken) -> Self {
+    fn of(broken: &BrokenProperty) -> Self {
         Self {
             topology: broken.reference.topology().clone(),
             changes: if broken.property == PolicyProperty::IgnoresHistory {
@@ -57,12 +57,12 @@ impl Case {
         }
     }
 
-    fn run(&self, judge: &Judge<'_>) -> Option<Broken> {
+    fn run(&self, judge: &PropertyChecker<'_>) -> Option<BrokenProperty> {
         let mut reference = ReferenceInventory::new(&self.topology);
         let mut inventory = Inventory::new(&self.topology);
         let mut history = self.changes.clone();
         history.retain(|change| change.apply(&mut reference, &mut inventory));
-        let scene = Scene {
+        let scene = PolicyCase {
             reference: &reference,
             inventory: &inventory,
             history: &history,
@@ -86,7 +86,7 @@ impl Case {
         });
         let ipus = |change: &InventoryChange| match change {
             InventoryChange::Occupy(_, block) if block.size().is_none() => block.ipus() as usize,
-            InventoryChange::Exclude(_, ipus) | InventoryChange::Lift(_, ipus) => ipus.len(),
+            InventoryChange::Cordon(_, ipus) | InventoryChange::Lift(_, ipus) => ipus.len(),
             _ => 1,
         };
         let changes: usize = self.changes.iter().map(|change| 4 + ipus(change)).sum();
@@ -121,13 +121,13 @@ impl Case {
             fewer
         }));
         for (number, change) in self.changes.iter().enumerate() {
-            let InventoryChange::Exclude(owner, ipus) = change else {
+            let InventoryChange::Cordon(owner, ipus) = change else {
                 continue;
             };
             for at in ipus.iter().filter(|_| ipus.len() > 1) {
                 let mut fewer = self.clone();
                 let without = ipus.iter().copied().filter(|other| other != at);
-                fewer.changes[number] = InventoryChange::Exclude(owner.clone(), without.collect());
+                fewer.changes[number] = InventoryChange::Cordon(owner.clone(), without.collect());
                 found.push(fewer);
             }
         }
@@ -156,7 +156,7 @@ impl Case {
     }
 
     /// The same on other hardware: what is not there any more is left out.
-    fn on(&self, shape: &Shape) -> Option<Self> {
+    fn on(&self, shape: &TopologyShape) -> Option<Self> {
         let topology = shape.topology(&self.topology)?;
         let moved = shape.moved();
         let map = |ipus: &mut dyn Iterator<Item = IpuAddress>| -> BTreeSet<IpuAddress> {
@@ -173,8 +173,8 @@ impl Case {
                     InventoryChange::Occupy(holder.clone(), block)
                 }
                 InventoryChange::Vacate(holder) => InventoryChange::Vacate(holder.clone()),
-                InventoryChange::Exclude(owner, ipus) => {
-                    InventoryChange::Exclude(owner.clone(), not_empty(map(&mut ipus.iter().copied()))?)
+                InventoryChange::Cordon(owner, ipus) => {
+                    InventoryChange::Cordon(owner.clone(), not_empty(map(&mut ipus.iter().copied()))?)
                 }
                 InventoryChange::Lift(owner, ipus) => {
                     InventoryChange::Lift(owner.clone(), not_empty(map(&mut ipus.iter().copied()))?)
@@ -201,16 +201,16 @@ fn named_allocations(topology: &Topology) -> Option<&[Allocation]> {
 
 /// Clusters of link domains: which link domain each was, and what is in its places.
 #[derive(Clone, Debug)]
-struct Shape(Vec<Vec<(u32, Vec<Slot>)>>);
+struct TopologyShape(Vec<Vec<(u32, Vec<DomainSlot>)>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Slot {
+enum DomainSlot {
     Empty,
     Was(AgentId),
     New,
 }
 
-impl Shape {
+impl TopologyShape {
     fn of(topology: &Topology) -> Self {
         let mut number = 0..;
         let clusters = topology.clusters().iter().map(|cluster| {
@@ -218,7 +218,7 @@ impl Shape {
                 let slots = domain
                     .machines
                     .iter()
-                    .map(|agent| agent.clone().map_or(Slot::Empty, Slot::Was));
+                    .map(|agent| agent.clone().map_or(DomainSlot::Empty, DomainSlot::Was));
                 (number.next().unwrap_or(u32::MAX), slots.collect())
             });
             domains.collect()
@@ -244,12 +244,12 @@ impl Shape {
             for (_, slots) in domains {
                 let mut domain = ipu_core::LinkDomain::default();
                 for slot in slots {
-                    let agent = (*slot != Slot::Empty).then(|| {
+                    let agent = (*slot != DomainSlot::Empty).then(|| {
                         agents += 1;
                         AgentId::new(format!("a{agents}"))
                     });
                     let agent = agent.transpose().ok()?;
-                    if let (Slot::Was(was), Some(agent)) = (slot, &agent) {
+                    if let (DomainSlot::Was(was), Some(agent)) = (slot, &agent) {
                         renamed.insert(was.clone(), (agent.clone(), cluster.id.clone()));
                     }
                     domain.machines.push(agent);
@@ -275,8 +275,8 @@ impl Shape {
 }
 
 /// Smaller hardware: without a cluster, without a link domain, with half of one, with its gaps filled.
-fn shapes(topology: &Topology) -> Vec<Shape> {
-    let all = Shape::of(topology);
+fn shapes(topology: &Topology) -> Vec<TopologyShape> {
+    let all = TopologyShape::of(topology);
     let mut found = Vec::new();
     for (place, cluster) in all.0.iter().enumerate() {
         let mut without = all.clone();
@@ -291,11 +291,11 @@ fn shapes(topology: &Topology) -> Vec<Shape> {
                 half.0[place][number].1.truncate(slots.len() / 2);
                 found.push(half);
             }
-            if slots.contains(&Slot::Empty) {
+            if slots.contains(&DomainSlot::Empty) {
                 let mut full = all.clone();
                 for slot in &mut full.0[place][number].1 {
-                    if *slot == Slot::Empty {
-                        *slot = Slot::New;
+                    if *slot == DomainSlot::Empty {
+                        *slot = DomainSlot::New;
                     }
                 }
                 found.push(full);

@@ -8,13 +8,14 @@ use serde::Serialize;
 /// Why a job waits or never runs: the codes of [`Impossible`], and the one that the waiting line adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum WaitReason {
     /// Fewer IPUs are free than it wants.
     NotEnoughFree,
     /// Enough are free, but not side by side.
     Fragmented,
-    /// It would fit if nothing were excluded.
-    Excluded,
+    /// It would fit if nothing were cordoned.
+    #[serde(rename = "Excluded")]
+    Cordoned,
     /// It fits, and the policy does not want it to.
     Declined,
     /// The policy chose IPUs that are no free legal partition of that size.
@@ -27,12 +28,12 @@ pub enum Cause {
     Other,
 }
 
-impl Cause {
+impl WaitReason {
     pub(super) const COUNT: usize = 8;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::NotEnoughFree,
         Self::Fragmented,
-        Self::Excluded,
+        Self::Cordoned,
         Self::Declined,
         Self::Illegal,
         Self::HeldBackForEarlier,
@@ -44,7 +45,7 @@ impl Cause {
         match why {
             Impossible::NotEnoughFree { .. } => Self::NotEnoughFree,
             Impossible::Fragmented { .. } => Self::Fragmented,
-            Impossible::Excluded { .. } => Self::Excluded,
+            Impossible::Cordoned { .. } => Self::Cordoned,
             Impossible::Declined { .. } => Self::Declined,
             Impossible::Illegal { .. } => Self::Illegal,
             Impossible::TooLarge { .. } => Self::TooLarge,
@@ -56,7 +57,7 @@ impl Cause {
     pub(super) const fn is_want_of_room(self) -> bool {
         matches!(
             self,
-            Self::NotEnoughFree | Self::Fragmented | Self::Excluded | Self::TooLarge
+            Self::NotEnoughFree | Self::Fragmented | Self::Cordoned | Self::TooLarge
         )
     }
 
@@ -66,7 +67,7 @@ impl Cause {
         match self {
             Self::NotEnoughFree => "NotEnoughFree",
             Self::Fragmented => "Fragmented",
-            Self::Excluded => "Excluded",
+            Self::Cordoned => "Excluded",
             Self::Declined => "Declined",
             Self::Illegal => "Illegal",
             Self::HeldBackForEarlier => "HeldBackForEarlier",
@@ -76,7 +77,7 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.code())
     }

@@ -4,14 +4,14 @@
 use crate::random::Random;
 
 /// Numbers from a seed.
-pub(super) struct Dice(Random);
+pub(super) struct Distributions(Random);
 
-impl Dice {
+impl Distributions {
     pub(super) const fn new(seed: u64) -> Self {
         Self(Random::new(seed))
     }
 
-    /// A number from 0 to 1, 1 excluded.
+    /// A number from 0 to 1, 1 cordoned.
     fn uniform(&mut self) -> f64 {
         (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn gaps_between_arrivals_are_exponential() {
-        let mut dice = Dice::new(1);
+        let mut dice = Distributions::new(1);
         let gaps: Vec<f64> = (0..100_000).map(|_| dice.exponential()).collect();
         assert!((mean(gaps.iter().copied(), 100_000) - 1.0).abs() < 0.02);
         for at in [0.5_f64, 1.0, 2.0, 4.0] {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn factors_have_a_median_of_one_and_two_thirds_in_their_usual_range() {
-        let mut dice = Dice::new(2);
+        let mut dice = Distributions::new(2);
         let factors: Vec<f64> = (0..50_000).map(|_| dice.around_one(3.0)).collect();
         let share = |range: core::ops::Range<f64>| {
             factors.iter().filter(|factor| range.contains(factor)).count() as f64 / 50_000.0

@@ -16,7 +16,7 @@ pub(super) const ORDERS: usize = IpuCount::MAX.order() as usize + 1;
 
 /// A queue: the place of its priority, from the highest, and the order of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct QueueKey {
     pub(super) class: usize,
     pub(super) order: usize,
 }
@@ -33,7 +33,7 @@ struct Waiter {
 }
 
 /// Those of one priority.
-struct Class {
+struct PriorityClass {
     priority: i32,
     queues: [VecDeque<Waiter>; ORDERS],
     arrived: usize,
@@ -44,19 +44,19 @@ struct Class {
 }
 
 /// See the head of the file.
-pub(super) struct Line {
-    classes: Vec<Class>,
+pub(super) struct JobQueue {
+    classes: Vec<PriorityClass>,
     /// How often one may be passed.
     limit: u32,
     waiting: usize,
 }
 
-impl Line {
+impl JobQueue {
     /// An empty line for the jobs of `trace`.
     pub(super) fn new(trace: &Trace, limit: u32) -> Self {
         let mut priorities: Vec<i32> = trace.jobs().iter().map(|job| job.priority).collect();
         priorities.sort_unstable_by(|a, b| b.cmp(a));
-        let classes = priorities.chunk_by(|a, b| a == b).map(|equal| Class {
+        let classes = priorities.chunk_by(|a, b| a == b).map(|equal| PriorityClass {
             priority: equal.first().copied().unwrap_or(0),
             queues: std::array::from_fn(|_| VecDeque::new()),
             arrived: 0,
@@ -95,17 +95,17 @@ impl Line {
     }
 
     /// The queue whose first came first among those of a priority that are not closed.
-    pub(super) fn next(&self, class: usize, closed: &[bool; ORDERS]) -> Option<Place> {
+    pub(super) fn next(&self, class: usize, closed: &[bool; ORDERS]) -> Option<QueueKey> {
         let queues = self.classes[class].queues.iter().zip(closed).enumerate();
         queues
             .filter(|(_, (_, closed))| !**closed)
             .filter_map(|(order, (queue, _))| Some((queue.front()?.rank, order)))
             .min()
-            .map(|(_, order)| Place { class, order })
+            .map(|(_, order)| QueueKey { class, order })
     }
 
     /// The first of a queue goes. Answers which job of the trace it is.
-    pub(super) fn leave(&mut self, place: Place) -> Option<usize> {
+    pub(super) fn leave(&mut self, place: QueueKey) -> Option<usize> {
         let class = &mut self.classes[place.class];
         let gone = class.queues[place.order].pop_front()?;
         class.gone.add(gone.rank);
@@ -117,7 +117,7 @@ impl Line {
     }
 
     /// Whether the first of a queue was passed as often as is allowed.
-    pub(super) fn is_at_limit(&self, place: Place) -> bool {
+    pub(super) fn is_at_limit(&self, place: QueueKey) -> bool {
         let class = &self.classes[place.class];
         class.queues[place.order].front().is_some_and(|first| {
             let passed = class.gone.after(first.rank) + (class.gone_below - first.gone_below);
@@ -126,7 +126,7 @@ impl Line {
     }
 
     /// Where the first of a queue stands in the line: comparable with that of any job of the trace.
-    pub(super) fn standing(&self, place: Place) -> (Reverse<i32>, usize) {
+    pub(super) fn standing(&self, place: QueueKey) -> (Reverse<i32>, usize) {
         let class = &self.classes[place.class];
         let first = class.queues[place.order].front();
         (
@@ -136,19 +136,19 @@ impl Line {
     }
 
     /// The queues that are not empty, in the order of their first.
-    pub(super) fn queues(&self, into: &mut Vec<Place>) {
+    pub(super) fn queues(&self, into: &mut Vec<QueueKey>) {
         into.clear();
         for class in 0..self.classes.len() {
             let begin = into.len();
             let queues = &self.classes[class].queues;
             let filled = (0..ORDERS).filter(|order| !queues[*order].is_empty());
-            into.extend(filled.map(|order| Place { class, order }));
+            into.extend(filled.map(|order| QueueKey { class, order }));
             into[begin..].sort_by_key(|place| queues[place.order].front().map(|first| first.rank));
         }
     }
 
     /// How many of a queue come before the first of `barrier` or are it, and how many after it.
-    pub(super) fn split(&self, place: Place, barrier: Option<Place>) -> (u64, u64) {
+    pub(super) fn split(&self, place: QueueKey, barrier: Option<QueueKey>) -> (u64, u64) {
         let queue = &self.classes[place.class].queues[place.order];
         let before = match barrier {
             None => queue.len(),
@@ -169,14 +169,14 @@ impl Line {
     }
 
     /// Everybody who waits: queue, and place in the trace.
-    pub(super) fn everybody(&self) -> impl Iterator<Item = (Place, usize)> {
+    pub(super) fn everybody(&self) -> impl Iterator<Item = (QueueKey, usize)> {
         let classes = self.classes.iter().enumerate();
         classes.flat_map(|(class, all)| {
             let queues = all.queues.iter().enumerate();
             queues.flat_map(move |(order, queue)| {
                 queue
                     .iter()
-                    .map(move |waiter| (Place { class, order }, waiter.job))
+                    .map(move |waiter| (QueueKey { class, order }, waiter.job))
             })
         })
     }

@@ -11,13 +11,13 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ipu_core::{
-    Block, Inventory, IpuCount, LineRules, PartitionId, Placement, PlacementPolicy, PlacementRequest, place,
+    Block, Inventory, IpuCount, PartitionId, Placement, PlacementPolicy, PlacementRequest, QueuePolicy, place,
 };
 
 use super::Score;
-use super::cause::Cause;
-use super::line::{Line, ORDERS, Place};
-use super::tally::Tally;
+use super::cause::WaitReason;
+use super::line::{JobQueue, ORDERS, QueueKey};
+use super::tally::Accumulator;
 use super::trace::{Trace, TraceJob, millis};
 
 /// What a replay goes by.
@@ -32,7 +32,7 @@ pub struct ScoreOptions {
 impl Default for ScoreOptions {
     fn default() -> Self {
         Self {
-            overtake_limit: LineRules::default().overtake_limit,
+            overtake_limit: QueuePolicy::default().overtake_limit,
         }
     }
 }
@@ -51,9 +51,9 @@ pub enum JobOutcome {
         block: Block,
     },
     /// It was turned away when it came.
-    Refused(Cause),
+    Refused(WaitReason),
     /// It waited until nothing happened any more.
-    Stranded(Cause),
+    Stranded(WaitReason),
 }
 
 /// A trace as it went with one policy: what became of each job, and the score of it all.
@@ -86,7 +86,7 @@ impl Replay {
 
 /// Lets the jobs of `trace` come, wait, run and end on `inventory` with `policy` choosing where.
 ///
-/// Whoever holds or excludes IPUs of `inventory` does so to the end. A policy that answers a block that is not legal
+/// Whoever holds or cordons IPUs of `inventory` does so to the end. A policy that answers a block that is not legal
 /// does not get it: the job waits as [`Cause::Illegal`]. A job that the hardware cannot hold is refused; one that waits
 /// when nothing happens any more is [`JobOutcome::Stranded`].
 ///
@@ -102,7 +102,7 @@ pub fn replay_trace(
     inventory: &Inventory,
     options: &ScoreOptions,
 ) -> Replay {
-    let mut run = Run::new(policy, trace, inventory, options);
+    let mut run = ReplayRun::new(policy, trace, inventory, options);
     while let Some(now) = run.next_moment() {
         run.tally.advance_to(now);
         run.end_jobs(now);
@@ -117,28 +117,28 @@ pub fn replay_trace(
 }
 
 /// A replay on its way.
-struct Run<'a> {
+struct ReplayRun<'a> {
     policy: &'a dyn PlacementPolicy,
     trace: &'a Trace,
     inventory: Inventory,
-    line: Line,
+    line: JobQueue,
     /// Who runs: when it ends, and its place in the trace.
     running: BinaryHeap<Reverse<(u64, usize)>>,
     /// The next of the trace to come.
     next: usize,
     /// For each size whether the policy finds room for it when nobody runs: only then can it help to hold others back.
-    hopeful: [Result<(), Cause>; ORDERS],
+    hopeful: [Result<(), WaitReason>; ORDERS],
     /// Changes with each start and end.
     version: u64,
     /// For each size the version for which the policy had no block, and why.
-    answers: [Option<(u64, Cause)>; ORDERS],
+    answers: [Option<(u64, WaitReason)>; ORDERS],
     outcomes: Vec<Option<JobOutcome>>,
     started: Vec<usize>,
-    queues: Vec<Place>,
-    tally: Tally,
+    queues: Vec<QueueKey>,
+    tally: Accumulator,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ReplayRun<'a> {
     fn new(
         policy: &'a dyn PlacementPolicy,
         trace: &'a Trace,
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
         let capacity = inventory.everything().capacity();
         let hopeful = std::array::from_fn(|order| {
             if capacity.is_none_or(|capacity| (capacity.order() as usize) < order) {
-                return Err(Cause::TooLarge);
+                return Err(WaitReason::TooLarge);
             }
             ask(policy, inventory, order).map(|_| ())
         });
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             policy,
             trace,
             inventory: inventory.clone(),
-            line: Line::new(trace, options.overtake_limit),
+            line: JobQueue::new(trace, options.overtake_limit),
             running: BinaryHeap::new(),
             next: 0,
             hopeful,
@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
             outcomes: vec![None; trace.jobs().len()],
             started: Vec::new(),
             queues: Vec::new(),
-            tally: Tally::new(trace, inventory),
+            tally: Accumulator::new(trace, inventory),
         }
     }
 
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
     fn let_jobs_come(&mut self, now: u64) {
         while let Some(job) = self.job(self.next).filter(|job| millis(job.submit) <= now) {
             match self.hopeful[job.size.order() as usize] {
-                Err(cause @ Cause::TooLarge) => {
+                Err(cause @ WaitReason::TooLarge) => {
                     self.outcomes[self.next] = Some(JobOutcome::Refused(cause));
                     self.tally.refuse(cause);
                 }
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
     /// Goes through the line once. Answers whether it has to be gone through again: somebody went after a policy had
     /// declined another, and may answer differently now.
     fn walk(&mut self, now: u64) -> bool {
-        let mut stayed: Vec<Place> = Vec::new();
+        let mut stayed: Vec<QueueKey> = Vec::new();
         let (mut declined, mut again) = (false, false);
         for class in 0..self.line.classes() {
             let mut closed = [false; ORDERS];
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where the policy puts a partition of this size now, asked once for each state of the inventory.
-    fn answer(&mut self, order: usize) -> Result<Block, Cause> {
+    fn answer(&mut self, order: usize) -> Result<Block, WaitReason> {
         if let Some((version, cause)) = self.answers[order]
             && version == self.version
         {
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
     }
 
     /// The first of a queue starts on `block`.
-    fn start(&mut self, place: Place, block: Block, now: u64) {
+    fn start(&mut self, place: QueueKey, block: Block, now: u64) {
         let Some(index) = self.line.leave(place) else {
             return;
         };
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the first of a queue, who stays, lets nobody pass any more.
-    fn holds_back(&self, place: Place) -> bool {
+    fn holds_back(&self, place: QueueKey) -> bool {
         self.hopeful[place.order].is_ok() && self.line.is_at_limit(place)
     }
 
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
             let (before, behind) = self.line.split(*place, barrier);
             let cause = self.why(place.order);
             self.tally.wait(cause, before);
-            self.tally.wait(Cause::HeldBackForEarlier, behind);
+            self.tally.wait(WaitReason::HeldBackForEarlier, behind);
         }
         self.queues = queues;
         for index in first_new..self.next {
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
                 let standing = (Reverse(job.priority), index);
                 let held_back = barrier.is_some_and(|barrier| self.line.standing(barrier) < standing);
                 let cause = if held_back {
-                    Cause::HeldBackForEarlier
+                    WaitReason::HeldBackForEarlier
                 } else {
                     self.why(job.size.order() as usize)
                 };
@@ -304,12 +304,12 @@ impl<'a> Run<'a> {
     }
 
     /// Why the jobs of a size do not go.
-    fn why(&mut self, order: usize) -> Cause {
-        self.answer(order).err().unwrap_or(Cause::Other)
+    fn why(&mut self, order: usize) -> WaitReason {
+        self.answer(order).err().unwrap_or(WaitReason::Other)
     }
 
     fn finish(mut self) -> Replay {
-        let stranded: Vec<(Place, usize)> = self.line.everybody().collect();
+        let stranded: Vec<(QueueKey, usize)> = self.line.everybody().collect();
         for (place, index) in stranded {
             let cause = self.why(place.order);
             self.tally.strand(cause);
@@ -331,13 +331,13 @@ impl<'a> Run<'a> {
 }
 
 /// Where the policy puts a partition of 2^`order` IPUs.
-fn ask(policy: &dyn PlacementPolicy, inventory: &Inventory, order: usize) -> Result<Block, Cause> {
+fn ask(policy: &dyn PlacementPolicy, inventory: &Inventory, order: usize) -> Result<Block, WaitReason> {
     let size = u32::try_from(order).ok().and_then(IpuCount::from_order);
     let request = PlacementRequest::of_size(size.unwrap_or(IpuCount::MAX));
     match place(inventory, &request, policy) {
         Placement::Fits(block) => Ok(block),
-        Placement::Impossible(why) => Err(Cause::of(&why)),
-        _ => Err(Cause::Other),
+        Placement::Impossible(why) => Err(WaitReason::of(&why)),
+        _ => Err(WaitReason::Other),
     }
 }
 

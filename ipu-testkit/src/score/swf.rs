@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipu_core::IpuCount;
 
-use super::trace::{MAX_MILLIS, Skip, SwfHeader, Trace, TraceJob, millis};
+use super::trace::{MAX_MILLIS, SkipReason, SwfHeader, Trace, TraceJob, millis};
 
 /// The fields in their order, from field 1 on.
 const FIELDS: [&str; 18] = [
@@ -131,7 +131,7 @@ impl Trace {
             if let Some(comment) = text.strip_prefix(';') {
                 header.read(comment);
             } else if !text.is_empty() {
-                match Record::parse(line, text)?.job(options)? {
+                match SwfRecord::parse(line, text)?.job(options)? {
                     Ok(job) => jobs.push(job),
                     Err(skip) => *skipped.entry(skip).or_insert(0) += 1,
                 }
@@ -223,13 +223,13 @@ impl Header {
 }
 
 /// The fields of one line.
-struct Record<'a> {
+struct SwfRecord<'a> {
     line: usize,
     texts: [&'a str; 18],
     values: [f64; 18],
 }
 
-impl<'a> Record<'a> {
+impl<'a> SwfRecord<'a> {
     fn parse(line: usize, text: &'a str) -> Result<Self, SwfError> {
         let mut record = Self {
             line,
@@ -266,7 +266,7 @@ impl<'a> Record<'a> {
     }
 
     /// The job and its queue, or why it is none.
-    fn job(&self, options: &SwfOptions) -> Result<Result<(TraceJob, Option<u64>), Skip>, SwfError> {
+    fn job(&self, options: &SwfOptions) -> Result<Result<(TraceJob, Option<u64>), SkipReason>, SwfError> {
         let number = self.whole(NUMBER)?;
         let submit = self.time(SUBMIT)?;
         let runtime = self.time(RUNTIME)?;
@@ -274,20 +274,20 @@ impl<'a> Record<'a> {
         let queue = self.whole(QUEUE)?;
         let status = self.values[STATUS];
         if [2.0, 3.0, 4.0].contains(&status) {
-            return Ok(Err(Skip::Stretch));
+            return Ok(Err(SkipReason::Stretch));
         }
         if status == 5.0 && runtime.is_none_or(|time| time == 0) {
-            return Ok(Err(Skip::NeverStarted));
+            return Ok(Err(SkipReason::NeverStarted));
         }
         let Some(submit) = submit else {
-            return Ok(Err(Skip::UnknownSubmit));
+            return Ok(Err(SkipReason::UnknownSubmit));
         };
         let Some(runtime) = runtime else {
-            return Ok(Err(Skip::UnknownRuntime));
+            return Ok(Err(SkipReason::UnknownRuntime));
         };
         let known = |count: &u64| *count > 0;
         let Some(processors) = allocated.filter(known).or(requested.filter(known)) else {
-            return Ok(Err(Skip::UnknownSize));
+            return Ok(Err(SkipReason::UnknownSize));
         };
         let ipus = processors.div_ceil(u64::from(options.processors_per_ipu.get()));
         let size = ipus
@@ -295,7 +295,7 @@ impl<'a> Record<'a> {
             .and_then(|ipus| IpuCount::from_order(ipus.trailing_zeros()))
             .filter(|size| *size <= options.largest);
         let Some(size) = size else {
-            return Ok(Err(Skip::TooLarge));
+            return Ok(Err(SkipReason::TooLarge));
         };
         let job = TraceJob::new(
             Duration::from_millis(submit),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipu_core::IpuCount;
 
-use super::dice::Dice;
+use super::dice::Distributions;
 use super::trace::{Trace, TraceJob};
 
 /// Jobs of one kind in a made-up trace.
@@ -137,7 +137,7 @@ impl Trace {
             "the load of a made-up trace must be above 0, and is {}",
             options.load
         );
-        let mut dice = Dice::new(options.seed);
+        let mut dice = Distributions::new(options.seed);
         let mut jobs: Vec<TraceJob> = (1..=options.jobs as u64)
             .map(|number| {
                 let class = pick(&options.classes, dice.below(weights));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cause, Score};
+use super::{Score, WaitReason};
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +106,7 @@ impl fmt::Display for Comparison<'_> {
                 },
             )?;
         }
-        for cause in Cause::ALL {
+        for cause in WaitReason::ALL {
             if self
                 .scores
                 .iter()
@@ -145,7 +145,7 @@ const MEASURES: [Measure; 13] = [
     ("slowdown", |score| format!("{:.2}", score.waiting.slowdown)),
 ];
 
-fn waited_for(score: &Score, cause: Cause) -> f64 {
+fn waited_for(score: &Score, cause: WaitReason) -> f64 {
     score.causes.get(&cause).map_or(0.0, |stats| stats.job_seconds)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipu_core::{Inventory, IpuCount};
 
-use super::cause::Cause;
+use super::cause::WaitReason;
 use super::line::ORDERS;
 use super::trace::{Trace, TraceJob, millis};
 use super::{CauseStats, Fragmentation, Score, WaitStats};
@@ -14,7 +14,7 @@ use super::{CauseStats, Fragmentation, Score, WaitStats};
 const SLOWDOWN_FLOOR_MILLIS: u64 = 10_000;
 
 /// Sums over the time of the trace, in milliseconds.
-pub(super) struct Tally {
+pub(super) struct Accumulator {
     now: u64,
     began: u64,
     /// IPUs that can be used.
@@ -24,20 +24,20 @@ pub(super) struct Tally {
     /// When it is neither filling nor draining.
     steady: (u64, u64),
     /// How things are since `now`.
-    state: State,
+    state: UsageSnapshot,
     used: u128,
     used_steady: u128,
     idle_fragmented: u128,
     fragmented: f64,
     avoidable: f64,
-    waits: [Waits; ORDERS],
-    causes: [CauseStats; Cause::COUNT],
-    waited: [u128; Cause::COUNT],
+    waits: [WaitTimes; ORDERS],
+    causes: [CauseStats; WaitReason::COUNT],
+    waited: [u128; WaitReason::COUNT],
 }
 
 /// How things are between two moments.
 #[derive(Default)]
-struct State {
+struct UsageSnapshot {
     /// The version of the inventory that this is of.
     version: Option<u64>,
     free: u32,
@@ -46,17 +46,17 @@ struct State {
     /// The same against the largest block that so many free IPUs could form.
     avoidable: f64,
     /// How many wait, by cause.
-    waiting: [u64; Cause::COUNT],
+    waiting: [u64; WaitReason::COUNT],
 }
 
 /// The jobs of one size that started.
 #[derive(Clone, Default)]
-struct Waits {
+struct WaitTimes {
     times: Vec<u64>,
     slowdown: f64,
 }
 
-impl Tally {
+impl Accumulator {
     pub(super) fn new(trace: &Trace, inventory: &Inventory) -> Self {
         let jobs = trace.jobs();
         let submit = |index: usize| jobs.get(index).map_or(0, |job| millis(job.submit));
@@ -67,15 +67,15 @@ impl Tally {
             ipus,
             capacity: inventory.largest_block().map_or(0, IpuCount::get),
             steady: (submit(jobs.len() / 10), submit(jobs.len().saturating_sub(1))),
-            state: State::default(),
+            state: UsageSnapshot::default(),
             used: 0,
             used_steady: 0,
             idle_fragmented: 0,
             fragmented: 0.0,
             avoidable: 0.0,
-            waits: std::array::from_fn(|_| Waits::default()),
-            causes: [CauseStats::default(); Cause::COUNT],
-            waited: [0; Cause::COUNT],
+            waits: std::array::from_fn(|_| WaitTimes::default()),
+            causes: [CauseStats::default(); WaitReason::COUNT],
+            waited: [0; WaitReason::COUNT],
         };
         tally.look(inventory, 0);
         tally
@@ -90,7 +90,7 @@ impl Tally {
         self.used_steady += used * u128::from(steady);
         self.fragmented += self.state.fragmented * span as f64;
         self.avoidable += self.state.avoidable * span as f64;
-        if self.state.waiting[Cause::Fragmented as usize] > 0 {
+        if self.state.waiting[WaitReason::Fragmented as usize] > 0 {
             self.idle_fragmented += u128::from(self.state.free) * u128::from(span);
         }
         for (sum, waiting) in self.waited.iter_mut().zip(self.state.waiting) {
@@ -101,7 +101,7 @@ impl Tally {
 
     /// Looks at the free space; nobody waits until [`wait`](Self::wait) says so.
     pub(super) fn look(&mut self, inventory: &Inventory, version: u64) {
-        self.state.waiting = [0; Cause::COUNT];
+        self.state.waiting = [0; WaitReason::COUNT];
         if self.state.version == Some(version) {
             return;
         }
@@ -119,7 +119,7 @@ impl Tally {
     }
 
     /// The jobs of a queue, or a part of them, wait for this.
-    pub(super) fn wait(&mut self, cause: Cause, jobs: u64) {
+    pub(super) fn wait(&mut self, cause: WaitReason, jobs: u64) {
         if jobs > 0 {
             self.state.waiting[cause as usize] += jobs;
             self.causes[cause as usize].decisions += 1;
@@ -127,15 +127,15 @@ impl Tally {
     }
 
     /// A job that came just now waits.
-    pub(super) fn came_to_wait(&mut self, cause: Cause) {
+    pub(super) fn came_to_wait(&mut self, cause: WaitReason) {
         self.causes[cause as usize].waited += 1;
     }
 
-    pub(super) fn refuse(&mut self, cause: Cause) {
+    pub(super) fn refuse(&mut self, cause: WaitReason) {
         self.causes[cause as usize].refused += 1;
     }
 
-    pub(super) fn strand(&mut self, cause: Cause) {
+    pub(super) fn strand(&mut self, cause: WaitReason) {
         self.causes[cause as usize].stranded += 1;
     }
 
@@ -156,7 +156,7 @@ impl Tally {
         for (stats, waited) in self.causes.iter_mut().zip(self.waited) {
             stats.job_seconds = waited as f64 / 1000.0;
         }
-        let mut all = Waits::default();
+        let mut all = WaitTimes::default();
         let mut by_size = BTreeMap::new();
         for (order, waits) in (0..).zip(&mut self.waits) {
             let Some(size) = IpuCount::from_order(order).filter(|_| !waits.times.is_empty()) else {
@@ -181,7 +181,7 @@ impl Tally {
             steady_utilisation: (ended > began).then(|| share(self.used_steady, ended - began)),
             waiting: all.stats(),
             waiting_by_size: by_size,
-            causes: Cause::ALL
+            causes: WaitReason::ALL
                 .into_iter()
                 .zip(self.causes)
                 .filter(|(_, stats)| *stats != CauseStats::default())
@@ -195,7 +195,7 @@ impl Tally {
     }
 }
 
-impl Waits {
+impl WaitTimes {
     fn stats(&mut self) -> WaitStats {
         self.times.sort_unstable();
         let count = self.times.len();

@@ -63,7 +63,7 @@ impl TraceJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Skip {
+pub enum SkipReason {
     /// It is not known when it came.
     UnknownSubmit,
     /// It is not known how long it ran.
@@ -78,7 +78,7 @@ pub enum Skip {
     Stretch,
 }
 
-impl fmt::Display for Skip {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::UnknownSubmit => "unknown submit time",
@@ -110,7 +110,7 @@ pub struct SwfHeader {
 pub struct Trace {
     jobs: Vec<TraceJob>,
     pub(super) header: SwfHeader,
-    pub(super) skipped: BTreeMap<Skip, u64>,
+    pub(super) skipped: BTreeMap<SkipReason, u64>,
 }
 
 impl Trace {
@@ -148,7 +148,7 @@ impl Trace {
 
     /// How many lines of the file are no job of this trace, and why.
     #[must_use]
-    pub const fn skipped(&self) -> &BTreeMap<Skip, u64> {
+    pub const fn skipped(&self) -> &BTreeMap<SkipReason, u64> {
         &self.skipped
     }
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use ipu_core::{Claim, ControllerName, Entry, EntryState, Life, Request};
+use ipu_core::{Claim, ControllerName, Entry, EntryState, OwnerLiveness, Request};
 use ipu_ledger::Liveness;
 
-use super::world::World;
+use super::world::SimWorld;
 
 /// How often a question is not answered in wild times, in percent.
 const NO_ANSWER: u32 = 10;
@@ -14,31 +14,31 @@ const NO_ANSWER: u32 = 10;
 /// How often an owner of whom nothing runs is taken for dead although he is not, in percent.
 const TOO_EARLY: u32 = 30;
 
-pub(super) struct Alive(Weak<World>);
+pub(super) struct Alive(Weak<SimWorld>);
 
 impl Alive {
-    pub(super) fn new(world: &Arc<World>) -> Self {
+    pub(super) fn new(world: &Arc<SimWorld>) -> Self {
         Self(Arc::downgrade(world))
     }
 }
 
 #[async_trait]
 impl Liveness for Alive {
-    async fn life_of(&self, entry: &Entry) -> Life {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         let Some(world) = self.0.upgrade() else {
-            return Life::Unknown;
+            return OwnerLiveness::Unknown;
         };
         if world.is_wild() && world.chance(NO_ANSWER) {
-            return Life::Unknown;
+            return OwnerLiveness::Unknown;
         }
         let Some(owner) = &entry.owner else {
-            return Life::Unknown;
+            return OwnerLiveness::Unknown;
         };
         if world.state().flood.as_ref() == Some(owner) {
             return if world.state().flood_is_over {
-                Life::Dead
+                OwnerLiveness::Dead
             } else {
-                Life::Live
+                OwnerLiveness::Live
             };
         }
         let number = world.state().jobs.iter().position(|job| job.owner == *owner);
@@ -50,12 +50,16 @@ impl Liveness for Alive {
             let idle = number.is_some_and(|number| !world.processes().any_of(number, now));
             let wrong =
                 held && idle && world.profile.has_grace() && world.is_wild() && world.chance(TOO_EARLY);
-            return if wrong { Life::Dead } else { Life::Live };
+            return if wrong {
+                OwnerLiveness::Dead
+            } else {
+                OwnerLiveness::Live
+            };
         }
         if number.is_some_and(|number| world.processes().any_of(number, now)) {
-            Life::Unknown
+            OwnerLiveness::Unknown
         } else {
-            Life::Dead
+            OwnerLiveness::Dead
         }
     }
 

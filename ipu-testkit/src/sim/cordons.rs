@@ -1,23 +1,22 @@
-//! Cordons: an administrator excludes machines, and repairs one when none of the owners in the answer is left there.
+//! Cordons: an administrator cordons machines, and repairs one when none of the owners in the answer is left there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipu_core::{
-    ControllerName, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget, IpuAddress,
-    PartitionId,
+    ControllerName, Cordon, CordonEffect, CordonId, CordonOwner, CordonTarget, IpuAddress, PartitionId,
 };
 
 use super::hosts::other_ledger;
-use super::invariants::{Broken, broken};
+use super::invariants::{BrokenInvariant, broken};
 use super::processes::Processes;
 use super::store::Entries;
-use super::world::World;
-use crate::fake::{Held, Masks};
+use super::world::SimWorld;
+use crate::fake::{HeldPartition, Masks};
 
 /// A machine that gets nothing new.
-pub(super) struct Cordon {
-    id: ExclusionId,
+pub(super) struct SimCordon {
+    id: CordonId,
     controller: ControllerName,
     link_domain: u32,
     mask: u64,
@@ -25,32 +24,32 @@ pub(super) struct Cordon {
     named: BTreeSet<PartitionId>,
 }
 
-impl Cordon {
+impl SimCordon {
     fn is_on(&self, ipus: &Masks) -> bool {
         ipus.iter()
             .any(|(domain, mask)| *domain == self.link_domain && mask & self.mask != 0)
     }
 }
 
-fn owner() -> ExclusionOwner {
-    ExclusionOwner::new("administrator").expect("a name of an owner")
+fn owner() -> CordonOwner {
+    CordonOwner::new("administrator").expect("a name of an owner")
 }
 
 /// Cordons a machine of any controller.
-pub(super) async fn cordon(world: &Arc<World>) {
+pub(super) async fn cordon(world: &Arc<SimWorld>) {
     let at = world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize;
     let (name, fake) = &world.controllers[at];
     let inventory = fake.look().1;
     let agents: Vec<_> = inventory.topology().agents().map(|(agent, _)| agent).collect();
     let agent = agents[world.below(u32::try_from(agents.len()).unwrap_or(1)) as usize];
     let ipus: [IpuAddress; 4] = inventory.topology().agent_ipus(agent).expect("an agent has IPUs");
-    let id = ExclusionId::new(format!("cordon-{at}-{agent}")).expect("an id of an exclusion");
+    let id = CordonId::new(format!("cordon-{at}-{agent}")).expect("an id of an exclusion");
     if world.state().cordons.iter().any(|cordon| cordon.id == id) {
         return;
     }
-    let what = ExclusionTarget::Machine(agent.clone());
-    let exclusion = Exclusion::new(id.clone(), name.clone(), what, owner(), "a fan is broken");
-    let mut answer = match other_ledger(world).await.exclude(exclusion).await {
+    let what = CordonTarget::Machine(agent.clone());
+    let cordon = Cordon::new(id.clone(), name.clone(), what, owner(), "a fan is broken");
+    let mut answer = match other_ledger(world).await.cordon(cordon).await {
         Ok(answer) => answer,
         Err(error) => {
             world.say(
@@ -60,13 +59,13 @@ pub(super) async fn cordon(world: &Arc<World>) {
             return;
         }
     };
-    if let Some(hook) = &world.options.on_excluded {
+    if let Some(hook) = &world.options.on_cordoned {
         hook(&mut answer, &fake.ids().into_iter().collect());
     }
     note(world, name, id, ipus, &answer);
 }
 
-fn note(world: &World, name: &ControllerName, id: ExclusionId, ipus: [IpuAddress; 4], answer: &Excluded) {
+fn note(world: &SimWorld, name: &ControllerName, id: CordonId, ipus: [IpuAddress; 4], answer: &CordonEffect) {
     let named: BTreeSet<PartitionId> = answer.holders.iter().map(|holder| holder.id.clone()).collect();
     let names: Vec<&str> = named.iter().map(PartitionId::as_str).collect();
     world.say(
@@ -74,7 +73,7 @@ fn note(world: &World, name: &ControllerName, id: ExclusionId, ipus: [IpuAddress
         format_args!("{id}: held by {}", names.join(", ")),
     );
     world.count_event("machine cordoned");
-    let cordon = Cordon {
+    let cordon = SimCordon {
         id,
         controller: name.clone(),
         link_domain: ipus[0].link_domain,
@@ -86,7 +85,7 @@ fn note(world: &World, name: &ControllerName, id: ExclusionId, ipus: [IpuAddress
 }
 
 /// Lifts the oldest cordon; says whether there was one.
-pub(super) async fn uncordon(world: &Arc<World>) -> bool {
+pub(super) async fn uncordon(world: &Arc<SimWorld>) -> bool {
     let Some(id) = world.state().cordons.first().map(|cordon| cordon.id.clone()) else {
         return false;
     };
@@ -102,7 +101,7 @@ pub(super) async fn uncordon(world: &Arc<World>) -> bool {
 }
 
 /// Partitions that have left are not expected on a machine again.
-pub(super) fn forget_left(cordons: &mut [Cordon], entries: &Entries) {
+pub(super) fn forget_left(cordons: &mut [SimCordon], entries: &Entries) {
     let holds = |id: &PartitionId| entries.get(id).is_some_and(|entry| entry.state.holds());
     for cordon in cordons {
         cordon.named.retain(holds);
@@ -111,11 +110,11 @@ pub(super) fn forget_left(cordons: &mut [Cordon], entries: &Entries) {
 
 /// The answer to a cordon names every partition that is on the machine afterwards, and every worker's that uses it.
 pub(super) fn invariant_cordons_name_every_holder(
-    cordons: &[Cordon],
-    held: &[(&ControllerName, Vec<Held>)],
+    cordons: &[SimCordon],
+    held: &[(&ControllerName, Vec<HeldPartition>)],
     processes: &Processes,
     now: u64,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenInvariant> {
     for cordon in cordons {
         let there = held.iter().filter(|(name, _)| **name == cordon.controller);
         let partitions = there

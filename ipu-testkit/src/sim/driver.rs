@@ -10,16 +10,16 @@ use ipu_core::{
     Effect, InstanceFacts, IpuPlace, JobSpec, Observation, PartitionFacts, PartitionId, Plan, Request,
     Timestamp, check_plan,
 };
-use ipu_ledger::{Answer, Ledger, LedgerError, Owner, Pending, Released};
+use ipu_ledger::{EnsureOutcome, Ledger, LedgerError, Owner, Pending, Released};
 
 use super::PlanCheck;
 use super::invariants::{
     invariant_a_reason_is_whole, invariant_every_plan_says_why, invariant_plans_are_legal,
 };
 use super::late::deliver_late;
-use super::processes::Role;
+use super::processes::SimRole;
 use super::store::SimStore;
-use super::world::World;
+use super::world::SimWorld;
 use crate::fake::FakeController;
 
 pub(super) type SimLedger = Ledger<FakeController, SimStore>;
@@ -28,8 +28,8 @@ pub(super) type SimLedger = Ledger<FakeController, SimStore>;
 const CHECK: u64 = 5_000;
 
 /// One job in the hands of one driver.
-pub(super) struct Hand {
-    pub(super) world: Arc<World>,
+pub(super) struct JobDriver {
+    pub(super) world: Arc<SimWorld>,
     pub(super) ledger: SimLedger,
     pub(super) driver: usize,
     pub(super) job: usize,
@@ -38,34 +38,34 @@ pub(super) struct Hand {
 
 /// Whether an effect changed anything, so that it is worth looking again at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Applied {
     Moved,
     Same,
 }
 
 /// What a pass came to.
-enum Passed {
+enum PassOutcome {
     Finalized,
     Moved,
     Rests(Option<Duration>),
 }
 
 /// Why a pass did not come to its end.
-struct Stopped(String);
+struct PassAborted(String);
 
-impl From<LedgerError> for Stopped {
+impl From<LedgerError> for PassAborted {
     fn from(error: LedgerError) -> Self {
         Self(error.to_string())
     }
 }
 
 /// What a driver has seen at the beginning of a pass.
-struct Seen {
+struct ObservedJob {
     spec: JobSpec,
     observation: Observation,
 }
 
-impl Hand {
+impl JobDriver {
     /// Works on the job until it is gone.
     pub(super) async fn drive(self) {
         let mut quiet = 0_u32;
@@ -74,16 +74,16 @@ impl Hand {
                 return;
             }
             let pause = match self.pass().await {
-                Ok(Passed::Finalized) => return,
-                Ok(Passed::Moved) => {
+                Ok(PassOutcome::Finalized) => return,
+                Ok(PassOutcome::Moved) => {
                     quiet = 0;
                     u64::from(self.world.below(40))
                 }
-                Ok(Passed::Rests(wake)) => {
+                Ok(PassOutcome::Rests(wake)) => {
                     quiet = (quiet + 1).min(6);
                     self.patience(wake, quiet)
                 }
-                Err(Stopped(why)) => {
+                Err(PassAborted(why)) => {
                     self.world.say(&self.name, format_args!("stops: {why}"));
                     200 + u64::from(self.world.below(800))
                 }
@@ -112,35 +112,35 @@ impl Hand {
         heard.unwrap_or(CHECK).min(told.unwrap_or(CHECK)).min(CHECK)
     }
 
-    async fn crash(&self, why: &str) -> Stopped {
+    async fn crash(&self, why: &str) -> PassAborted {
         self.world.crash(self.driver, why);
         std::future::pending().await
     }
 
-    async fn pass(&self) -> Result<Passed, Stopped> {
+    async fn pass(&self) -> Result<PassOutcome, PassAborted> {
         let seen = self.observe().await?;
         let plan = (self.world.options.planner)(&seen.spec, &seen.observation);
         self.look_at(&seen, &plan)?;
-        let mut moved = Step::Same;
+        let mut moved = Applied::Same;
         for effect in &plan.effects {
-            if self.apply(&seen, effect).await? == Step::Moved {
-                moved = Step::Moved;
+            if self.apply(&seen, effect).await? == Applied::Moved {
+                moved = Applied::Moved;
             }
             self.world.check();
             if matches!(effect, Effect::Finalize) {
-                return Ok(Passed::Finalized);
+                return Ok(PassOutcome::Finalized);
             }
         }
         self.record(&plan).await?;
-        if moved == Step::Moved || plan.status != seen.observation.status {
-            return Ok(Passed::Moved);
+        if moved == Applied::Moved || plan.status != seen.observation.status {
+            return Ok(PassOutcome::Moved);
         }
-        Ok(Passed::Rests(plan.wake))
+        Ok(PassOutcome::Rests(plan.wake))
     }
 
     /// Checks the plan, counts its reasons, and shows it to whoever wants to see it.
-    fn look_at(&self, seen: &Seen, plan: &Plan) -> Result<(), Stopped> {
-        let Seen { spec, observation } = seen;
+    fn look_at(&self, seen: &ObservedJob, plan: &Plan) -> Result<(), PassAborted> {
+        let ObservedJob { spec, observation } = seen;
         if let Some(hook) = &self.world.options.on_plan {
             hook(spec, observation, plan);
         }
@@ -166,13 +166,13 @@ impl Hand {
             let found = check_plan(spec, observation, plan);
             self.world.expect(invariant_plans_are_legal(self.job, &found));
             if !found.is_empty() {
-                return Err(Stopped("the plan is broken".into()));
+                return Err(PassAborted("the plan is broken".into()));
             }
         }
         Ok(())
     }
 
-    async fn observe(&self) -> Result<Seen, Stopped> {
+    async fn observe(&self) -> Result<ObservedJob, PassAborted> {
         let (spec, owner, mut observation) = {
             let state = self.world.state();
             let job = &state.jobs[self.job];
@@ -213,14 +213,14 @@ impl Hand {
                 .entry(instance)
                 .or_insert_with(|| InstanceFacts::nothing(instance));
             match role {
-                Role::Launcher => facts.launcher = Some(process),
-                Role::Worker(_) => facts.workers.push(process),
+                SimRole::Launcher => facts.launcher = Some(process),
+                SimRole::Worker(_) => facts.workers.push(process),
             }
         }
         observation.now = Timestamp::from_millis(now);
         let something = |facts: &InstanceFacts| *facts != InstanceFacts::nothing(facts.index);
         observation.instances = known.into_values().filter(something).collect();
-        Ok(Seen { spec, observation })
+        Ok(ObservedJob { spec, observation })
     }
 
     async fn observe_partition(
@@ -228,7 +228,7 @@ impl Hand {
         id: &PartitionId,
         owner: &Owner,
         recorded: u32,
-    ) -> Result<PartitionFacts, Stopped> {
+    ) -> Result<PartitionFacts, PassAborted> {
         let facts = self.ledger.observe(id).await?;
         match &facts {
             // What is on its way back is gone on with by whoever looks.
@@ -251,7 +251,7 @@ impl Hand {
     }
 
     /// Applies an effect, and whatever happens to it.
-    async fn apply(&self, seen: &Seen, effect: &Effect) -> Result<Step, Stopped> {
+    async fn apply(&self, seen: &ObservedJob, effect: &Effect) -> Result<Applied, PassAborted> {
         let kind = kind_of(effect);
         let fault = self.world.draw_effect_fault(kind);
         let count = |fault| self.world.count_effect_fault(fault, kind);
@@ -284,12 +284,12 @@ impl Hand {
             }
             Some(fault @ "error") => {
                 count(fault);
-                Err(Stopped(format!("{kind} failed")))
+                Err(PassAborted(format!("{kind} failed")))
             }
             Some(fault @ "lost reply") => {
                 self.perform(seen, effect).await?;
                 count(fault);
-                Err(Stopped(format!("the reply to {kind} is lost")))
+                Err(PassAborted(format!("the reply to {kind} is lost")))
             }
             Some(fault @ "duplicate") => {
                 self.perform(seen, effect).await?;
@@ -305,7 +305,7 @@ impl Hand {
         }
     }
 
-    async fn perform(&self, seen: &Seen, effect: &Effect) -> Result<Step, Stopped> {
+    async fn perform(&self, seen: &ObservedJob, effect: &Effect) -> Result<Applied, PassAborted> {
         match effect {
             Effect::EnsurePartition {
                 instance, attempt, ..
@@ -325,7 +325,7 @@ impl Hand {
                 attempt,
                 partition,
             } => {
-                self.start(seen, (*instance, Role::Worker(*worker)), *attempt, partition)
+                self.start(seen, (*instance, SimRole::Worker(*worker)), *attempt, partition)
                     .await
             }
             Effect::StartLauncher {
@@ -333,16 +333,16 @@ impl Hand {
                 attempt,
                 partition,
             } => {
-                self.start(seen, (*instance, Role::Launcher), *attempt, partition)
+                self.start(seen, (*instance, SimRole::Launcher), *attempt, partition)
                     .await
             }
             Effect::StopWorker {
                 instance,
                 worker,
                 attempt,
-            } => Ok(self.stop((*instance, Role::Worker(*worker)), *attempt).await),
+            } => Ok(self.stop((*instance, SimRole::Worker(*worker)), *attempt).await),
             Effect::StopLauncher { instance, attempt } => {
-                Ok(self.stop((*instance, Role::Launcher), *attempt).await)
+                Ok(self.stop((*instance, SimRole::Launcher), *attempt).await)
             }
             Effect::ReleasePartition {
                 partition, attempt, ..
@@ -350,8 +350,8 @@ impl Hand {
                 let owner = self.world.state().jobs[self.job].owner.clone();
                 self.world.state().wanted.releases(partition);
                 match self.ledger.release(partition, &owner, Some(*attempt)).await? {
-                    Released::Later { .. } => Ok(Step::Same),
-                    _ => Ok(Step::Moved),
+                    Released::Later { .. } => Ok(Applied::Same),
+                    _ => Ok(Applied::Moved),
                 }
             }
             Effect::Finalize => {
@@ -359,13 +359,13 @@ impl Hand {
                 self.world.say(&self.name, "lets go of the job");
                 self.world.state().jobs[self.job].gone = true;
                 call().await;
-                Ok(Step::Moved)
+                Ok(Applied::Moved)
             }
-            other => Err(Stopped(format!("an effect that is not known: {other:?}"))),
+            other => Err(PassAborted(format!("an effect that is not known: {other:?}"))),
         }
     }
 
-    async fn ensure(&self, seen: &Seen, instance: u32, attempt: u32) -> Result<Step, Stopped> {
+    async fn ensure(&self, seen: &ObservedJob, instance: u32, attempt: u32) -> Result<Applied, PassAborted> {
         let request = {
             let state = self.world.state();
             let job = &state.jobs[self.job];
@@ -388,23 +388,23 @@ impl Hand {
         if self.world.is_wild() && self.world.chance(self.world.profile.late_requests) {
             deliver_late(&self.world, request.clone());
             if self.world.chance(50) {
-                return Err(Stopped("a request is not answered".into()));
+                return Err(PassAborted("a request is not answered".into()));
             }
         }
         let answer = self.ledger.ensure(request).await?;
         Ok(self.take_in(instance, attempt, &answer))
     }
 
-    fn take_in(&self, instance: u32, attempt: u32, answer: &Answer) -> Step {
+    fn take_in(&self, instance: u32, attempt: u32, answer: &EnsureOutcome) -> Applied {
         match answer {
-            Answer::Active(grant) => {
+            EnsureOutcome::Active(grant) => {
                 self.world
                     .check_grant(&grant.controller, &grant.id, self.job, attempt);
                 let what = format!("is granted {} for attempt {}", grant.id, grant.attempt);
                 self.world.say(&self.name, what);
-                Step::Moved
+                Applied::Moved
             }
-            Answer::Refused(waiting) => {
+            EnsureOutcome::Refused(waiting) => {
                 self.world
                     .expect(invariant_a_reason_is_whole(self.job, &waiting.reason));
                 let what = format!("does not wait with instance {instance}: {}", waiting.reason);
@@ -417,15 +417,15 @@ impl Hand {
                     .entry(waiting.reason.code.clone())
                     .or_default() += 1;
                 state.jobs[self.job].deleted = true;
-                Step::Moved
+                Applied::Moved
             }
-            Answer::Waiting(waiting) => {
+            EnsureOutcome::Waiting(waiting) => {
                 self.world
                     .expect(invariant_a_reason_is_whole(self.job, &waiting.reason));
-                Step::Same
+                Applied::Same
             }
-            Answer::Pending(Pending::Failed { .. }) => Step::Moved,
-            _ => Step::Same,
+            EnsureOutcome::Pending(Pending::Failed { .. }) => Applied::Moved,
+            _ => Applied::Same,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{EntryState, JobStatus, Life, LinePolicy, PartitionState};
+use ipu_core::{EntryState, JobStatus, OnNoCapacity, OwnerLiveness, PartitionState};
 
 use super::cordons::{cordon, uncordon};
 use super::flood::flood;
@@ -13,10 +13,10 @@ use super::lists;
 use super::outages::{come_up, empty_any, go_down};
 use super::owners::is_quarantined;
 use super::store::Entries;
-use super::world::World;
+use super::world::SimWorld;
 
 /// What an adversary does: one thing at a time, drawn by weight.
-pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
+pub(super) async fn happen(world: &Arc<SimWorld>, copy: &mut Option<Entries>) {
     match world.below(100) {
         0..=25 => submit(world),
         26..=29 => delete(world),
@@ -51,7 +51,7 @@ pub(super) async fn happen(world: &Arc<World>, copy: &mut Option<Entries>) {
     }
 }
 
-pub(super) fn submit(world: &World) {
+pub(super) fn submit(world: &SimWorld) {
     let now = world.now();
     let mut state = world.state();
     let number = state.jobs.len();
@@ -60,9 +60,9 @@ pub(super) fn submit(world: &World) {
     }
     let raw = random_job(number, world.profile.largest, &mut state.random);
     let line = if state.random.chance(10) {
-        LinePolicy::Refuse
+        OnNoCapacity::Refuse
     } else {
-        LinePolicy::Wait
+        OnNoCapacity::Wait
     };
     let mut job = Job::new(raw, line, now);
     // Every pod has as many in its first link domain.
@@ -84,7 +84,7 @@ pub(super) fn submit(world: &World) {
 }
 
 /// A job that is there, if there is one.
-fn any_job(world: &World) -> Option<usize> {
+fn any_job(world: &SimWorld) -> Option<usize> {
     let mut state = world.state();
     let there: Vec<usize> = (0..state.jobs.len())
         .filter(|job| !state.jobs[*job].gone)
@@ -95,7 +95,7 @@ fn any_job(world: &World) -> Option<usize> {
     Some(*state.random.pick(&there))
 }
 
-fn delete(world: &World) {
+fn delete(world: &SimWorld) {
     if let Some(job) = any_job(world) {
         world.state().jobs[job].deleted = true;
         world.count_event("job deleted");
@@ -104,7 +104,7 @@ fn delete(world: &World) {
 }
 
 /// A job is gone by force, without its driver letting go of it; its processes are told to stop.
-fn erase(world: &World) {
+fn erase(world: &SimWorld) {
     let Some(job) = any_job(world) else { return };
     let now = world.millis();
     let entries = world.store.entries();
@@ -139,7 +139,7 @@ fn erase(world: &World) {
     world.say("world", format_args!("job {job} is erased"));
 }
 
-fn suspend(world: &World) {
+fn suspend(world: &SimWorld) {
     if let Some(job) = any_job(world) {
         let mut state = world.state();
         let wish = !state.jobs[job].spec.suspend();
@@ -150,7 +150,7 @@ fn suspend(world: &World) {
     }
 }
 
-fn scale(world: &World) {
+fn scale(world: &SimWorld) {
     if let Some(job) = any_job(world) {
         let instances = world.below(4);
         world.state().jobs[job].edit(|raw| raw.spec.job_instances = Some(int(instances)));
@@ -159,7 +159,7 @@ fn scale(world: &World) {
     }
 }
 
-fn break_partition(world: &World) {
+fn break_partition(world: &SimWorld) {
     let all = world.controllers.iter().flat_map(|(name, controller)| {
         controller
             .held()
@@ -177,7 +177,7 @@ fn break_partition(world: &World) {
 }
 
 /// Controllers try to repair what is in error, and sometimes it helps.
-fn heal_partition(world: &World) {
+fn heal_partition(world: &SimWorld) {
     for (name, controller) in &world.controllers {
         for held in controller.held() {
             if matches!(held.state, PartitionState::Failed { .. }) && world.chance(50) {
@@ -189,7 +189,7 @@ fn heal_partition(world: &World) {
     }
 }
 
-fn hurt_process(world: &World) {
+fn hurt_process(world: &SimWorld) {
     let now = world.millis();
     let all = world.processes().all();
     if all.is_empty() {
@@ -210,7 +210,7 @@ fn hurt_process(world: &World) {
 /// The ledger is lost. Either an old copy of it is put in its place, as an administrator does: nothing runs meanwhile, and
 /// what the copy says of releases is left out, because a partition that was asked for again since would be removed. Or
 /// there is no copy: then processes go on, and it is rebuilt from what their owners claim.
-async fn restore(world: &Arc<World>, old: Option<Entries>) {
+async fn restore(world: &Arc<SimWorld>, old: Option<Entries>) {
     for driver in 0..world.profile.drivers {
         world.crash(driver, "for maintenance");
     }
@@ -256,7 +256,7 @@ async fn restore(world: &Arc<World>, old: Option<Entries>) {
             continue;
         }
         // Without any knowledge of the owners.
-        let repaired = ledger.repair(&|_: &ipu_core::Entry| Life::Unknown).await;
+        let repaired = ledger.repair(&|_: &ipu_core::Entry| OwnerLiveness::Unknown).await;
         repaired.map_or_else(
             |error| world.say("administrator", error),
             |report| note(world, "administrator", &report),

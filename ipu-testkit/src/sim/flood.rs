@@ -8,7 +8,7 @@ use ipu_ledger::Released;
 
 use super::driver::SimLedger;
 use super::hosts::other_ledger;
-use super::world::World;
+use super::world::SimWorld;
 
 /// The fewest requests of a flood, and how many more there are at most.
 const REQUESTS: (u32, u32) = (100, 200);
@@ -17,7 +17,7 @@ const REQUESTS: (u32, u32) = (100, 200);
 const LASTS: u32 = 40_000;
 
 /// Floods the queue, unless there was a flood before.
-pub(super) fn flood(world: &Arc<World>) {
+pub(super) fn flood(world: &Arc<SimWorld>) {
     if !world.profile.floods || world.state().flood.is_some() {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn flood(world: &Arc<World>) {
     tokio::spawn(async move { live(&world, &owner, count).await });
 }
 
-async fn live(world: &Arc<World>, owner: &Owner, count: u32) {
+async fn live(world: &Arc<SimWorld>, owner: &Owner, count: u32) {
     let ledger = other_ledger(world).await;
     for instance in 0..count {
         let size = 1 << world.below(3);
@@ -56,7 +56,7 @@ async fn live(world: &Arc<World>, owner: &Owner, count: u32) {
     world.state().flood_is_over = true;
 }
 
-async fn release(world: &World, ledger: &SimLedger, id: &PartitionId, owner: &Owner) {
+async fn release(world: &SimWorld, ledger: &SimLedger, id: &PartitionId, owner: &Owner) {
     while world.state().broken.is_none() {
         match ledger.release(id, owner, None).await {
             Ok(Released::Later { .. }) | Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,

@@ -12,9 +12,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::RepairPolicy;
 use super::alive::Alive;
-use super::driver::{Hand, SimLedger};
+use super::driver::{JobDriver, SimLedger};
 use super::lists;
-use super::world::World;
+use super::world::SimWorld;
 
 /// How long a driver stays down at most, in milliseconds.
 const DOWN: u32 = 8_000;
@@ -24,7 +24,7 @@ const SUSPENDED: u32 = 90_000;
 
 /// A task of a driver. It is not polled while the driver is suspended; what it has sent goes on.
 struct Task<F> {
-    world: Arc<World>,
+    world: Arc<SimWorld>,
     driver: usize,
     work: Pin<Box<F>>,
     pause: Option<Pin<Box<Sleep>>>,
@@ -48,7 +48,7 @@ impl<F: Future<Output = ()>> Future for Task<F> {
 }
 
 /// Has a driver do `work` until it crashes.
-fn spawn(world: &Arc<World>, driver: usize, work: impl Future<Output = ()> + Send + 'static) {
+fn spawn(world: &Arc<SimWorld>, driver: usize, work: impl Future<Output = ()> + Send + 'static) {
     let task = tokio::spawn(Task {
         world: Arc::clone(world),
         driver,
@@ -59,7 +59,7 @@ fn spawn(world: &Arc<World>, driver: usize, work: impl Future<Output = ()> + Sen
 }
 
 /// Suspends any driver that is up.
-pub(super) fn suspend_any(world: &World) {
+pub(super) fn suspend_any(world: &SimWorld) {
     let driver = world.below(u32::try_from(world.profile.drivers).unwrap_or(1)) as usize;
     if world.state().drivers[driver].life.is_some() {
         suspend(world, driver);
@@ -67,7 +67,7 @@ pub(super) fn suspend_any(world: &World) {
 }
 
 /// Suspends a driver, as SIGSTOP does, and has it go on later. Its clock goes on meanwhile.
-pub(super) fn suspend(world: &World, driver: usize) {
+pub(super) fn suspend(world: &SimWorld, driver: usize) {
     let pause = Duration::from_millis(u64::from(world.below(SUSPENDED)));
     let until = Instant::now() + pause;
     {
@@ -82,7 +82,7 @@ pub(super) fn suspend(world: &World, driver: usize) {
 }
 
 /// Starts drivers that have been down for a while, and gives them the jobs that nobody works on.
-pub(super) fn supervise(world: &Arc<World>) {
+pub(super) fn supervise(world: &Arc<SimWorld>) {
     for number in 0..world.profile.drivers {
         let pause = u64::from(world.below(DOWN));
         let now = world.millis();
@@ -110,7 +110,7 @@ pub(super) fn supervise(world: &Arc<World>) {
     }
 }
 
-fn hand_over(world: &Arc<World>, job: usize) {
+fn hand_over(world: &Arc<SimWorld>, job: usize) {
     let mut state = world.state();
     if state.jobs[job].gone || state.jobs[job].driver.is_some() {
         return;
@@ -128,7 +128,7 @@ fn hand_over(world: &Arc<World>, job: usize) {
         return;
     };
     drop(state);
-    let hand = Hand {
+    let hand = JobDriver {
         world: Arc::clone(world),
         ledger,
         driver,
@@ -139,20 +139,20 @@ fn hand_over(world: &Arc<World>, job: usize) {
 }
 
 /// The ledger of a process that starts now and is none of the drivers.
-pub(super) async fn other_ledger(world: &Arc<World>) -> SimLedger {
+pub(super) async fn other_ledger(world: &Arc<SimWorld>) -> SimLedger {
     let ledger = ledger_of(world, None);
     lists::drain(world, &ledger).await;
     ledger
 }
 
 /// A ledger that remembers nothing but what is stored.
-fn ledger_of(world: &Arc<World>, driver: Option<usize>) -> SimLedger {
+fn ledger_of(world: &Arc<SimWorld>, driver: Option<usize>) -> SimLedger {
     let pool = ControllerPool::new([]);
     lists::replace(world, &pool);
     Ledger::new(pool, world.store.of(driver), world.profile.ledger_options(world))
 }
 
-async fn repair_now_and_then(world: Arc<World>, ledger: SimLedger, name: String) {
+async fn repair_now_and_then(world: Arc<SimWorld>, ledger: SimLedger, name: String) {
     if world.options.repair == RepairPolicy::Never {
         return;
     }
@@ -163,7 +163,7 @@ async fn repair_now_and_then(world: Arc<World>, ledger: SimLedger, name: String)
     }
 }
 
-pub(super) async fn repair(world: &Arc<World>, ledger: &SimLedger, name: &str) {
+pub(super) async fn repair(world: &Arc<SimWorld>, ledger: &SimLedger, name: &str) {
     lists::drain(world, ledger).await;
     match ledger.repair(&Alive::new(world)).await {
         Ok(report) => note(world, name, &report),
@@ -172,7 +172,7 @@ pub(super) async fn repair(world: &Arc<World>, ledger: &SimLedger, name: &str) {
     world.check();
 }
 
-pub(super) fn note(world: &World, name: &str, report: &RepairReport) {
+pub(super) fn note(world: &SimWorld, name: &str, report: &RepairReport) {
     for action in &report.done {
         *world.state().report.repairs.entry(action.label()).or_default() += 1;
         world.say(name, format_args!("repairs: {} {}", action.label(), action.id()));

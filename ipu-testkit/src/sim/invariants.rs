@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipu_core::{
-    BrokenPlan, Change, ControllerName, ControllerView, Entry, EntryState, LedgerState, LineRules, Listing,
-    Operation, PartitionId, PartitionState, Plan, QuotaSubject, Reason, Service, Space, Verdict,
+    BrokenPlan, Change, ControllerName, ControllerView, Entry, EntryState, InventoryCapacity, LedgerState,
+    Listing, Operation, PartitionId, PartitionState, Plan, QueueDecision, QueuePolicy, QuotaSubject, Reason,
+    ServiceState,
 };
 
 use super::cordons::{forget_left, invariant_cordons_name_every_holder};
@@ -15,28 +16,28 @@ use super::processes::Processes;
 use super::profile::primary;
 use super::report::SimReport;
 use super::store::{Entries, by_primary};
-use super::world::{State, User, World};
-use crate::fake::Held;
+use super::world::{SimWorld, SimWorldState, User};
+use crate::fake::HeldPartition;
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct BrokenInvariant {
     pub(super) invariant: &'static str,
     pub(super) message: String,
 }
 
-pub(super) fn broken(invariant: &'static str, message: impl Into<String>) -> Result<(), Broken> {
-    Err(Broken {
+pub(super) fn broken(invariant: &'static str, message: impl Into<String>) -> Result<(), BrokenInvariant> {
+    Err(BrokenInvariant {
         invariant,
         message: message.into(),
     })
 }
 
-impl World {
+impl SimWorld {
     /// Checks everything that can be seen at one moment.
     pub(super) fn check(&self) {
         let now = self.millis();
-        let held: Vec<(&ControllerName, Vec<Held>)> = self
+        let held: Vec<(&ControllerName, Vec<HeldPartition>)> = self
             .controllers
             .iter()
             .map(|(name, controller)| (name, controller.held()))
@@ -150,19 +151,26 @@ impl World {
     }
 
     /// What everybody in the line of `entries` would be told by the controllers in `heard`.
-    fn judge_line(&self, entries: &Entries, heard: &BTreeSet<ControllerName>) -> Vec<(PartitionId, Verdict)> {
+    fn judge_line(
+        &self,
+        entries: &Entries,
+        heard: &BTreeSet<ControllerName>,
+    ) -> Vec<(PartitionId, QueueDecision)> {
         let answering = self.controllers.iter().filter(|(name, _)| heard.contains(name));
         let views = answering.map(|(name, controller)| {
             let (listed, inventory) = controller.look();
             ControllerView {
                 name: name.clone(),
-                service: Service::Open,
-                listing: Ok(Arc::new(Listing::new(listed, Box::new(Space::new(inventory))))),
+                service: ServiceState::Open,
+                listing: Ok(Arc::new(Listing::new(
+                    listed,
+                    Box::new(InventoryCapacity::new(inventory)),
+                ))),
             }
         });
-        let world = ipu_core::World::of(views.collect());
+        let world = ipu_core::ControllersSnapshot::of(views.collect());
         let state = LedgerState::of(by_primary(entries).values().map(|entry| Entry::clone(entry)))
-            .with_exclusions(self.store.exclusions());
+            .with_cordons(self.store.cordons());
         state.judge_line(&world, self.profile.line(), self.now())
     }
 
@@ -223,7 +231,9 @@ fn label(entry: Option<&Entry>) -> &'static str {
 }
 
 /// No IPU is in two partitions of a controller.
-fn invariant_no_ipu_is_in_two_partitions(held: &[(&ControllerName, Vec<Held>)]) -> Result<(), Broken> {
+fn invariant_no_ipu_is_in_two_partitions(
+    held: &[(&ControllerName, Vec<HeldPartition>)],
+) -> Result<(), BrokenInvariant> {
     for (controller, there) in held {
         let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
         for partition in there {
@@ -243,7 +253,7 @@ fn invariant_no_ipu_is_in_two_partitions(held: &[(&ControllerName, Vec<Held>)]) 
 }
 
 /// The processes that live on a partition are of one job and one attempt.
-fn invariant_a_partition_has_one_holder(processes: &Processes, now: u64) -> Result<(), Broken> {
+fn invariant_a_partition_has_one_holder(processes: &Processes, now: u64) -> Result<(), BrokenInvariant> {
     let mut holders: BTreeMap<(&ControllerName, &PartitionId), (usize, u32)> = BTreeMap::new();
     for ((job, _, _), attempt, id, controller) in processes.living(now) {
         let holder = *holders.entry((controller, id)).or_insert((job, attempt));
@@ -261,7 +271,7 @@ fn invariant_a_partition_has_one_holder(processes: &Processes, now: u64) -> Resu
 }
 
 /// Nothing is reset or removed under live workers.
-fn invariant_nothing_is_taken_from_under_workers(disturbed: &[String]) -> Result<(), Broken> {
+fn invariant_nothing_is_taken_from_under_workers(disturbed: &[String]) -> Result<(), BrokenInvariant> {
     match disturbed.first() {
         None => Ok(()),
         Some(what) => broken("nothing_is_taken_from_under_workers", what.clone()),
@@ -271,9 +281,9 @@ fn invariant_nothing_is_taken_from_under_workers(disturbed: &[String]) -> Result
 /// What a controller has of ours is in the ledger, and what is active in the ledger is there.
 fn invariant_ledger_and_controllers_agree(
     entries: &Entries,
-    held: &[(&ControllerName, Vec<Held>)],
-    state: &State,
-) -> Result<(), Broken> {
+    held: &[(&ControllerName, Vec<HeldPartition>)],
+    state: &SimWorldState,
+) -> Result<(), BrokenInvariant> {
     const NAME: &str = "ledger_and_controllers_agree";
     for (controller, there) in held {
         for partition in there.iter().filter(|partition| partition.id.is_derived()) {
@@ -315,7 +325,11 @@ fn invariant_ledger_and_controllers_agree(
 }
 
 /// No subject holds more than its quota.
-fn invariant_quotas_are_kept(entries: &Entries, line: &LineRules, state: &State) -> Result<(), Broken> {
+fn invariant_quotas_are_kept(
+    entries: &Entries,
+    line: &QueuePolicy,
+    state: &SimWorldState,
+) -> Result<(), BrokenInvariant> {
     // What an old copy of the ledger did not know of is recorded where it is found, whatever it comes to.
     if state.restored {
         return Ok(());
@@ -353,7 +367,7 @@ fn invariant_entries_move_legally(
     id: &PartitionId,
     from: &'static str,
     to: &'static str,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenInvariant> {
     if from == to || SimReport::TRANSITIONS.contains(&(from, to)) {
         return Ok(());
     }
@@ -369,8 +383,8 @@ fn invariant_nobody_is_overtaken(
     before: &Entries,
     after: &Entries,
     eyes: &[BTreeSet<ControllerName>],
-    judge: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, Verdict)>,
-) -> Result<(), Broken> {
+    judge: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, QueueDecision)>,
+) -> Result<(), BrokenInvariant> {
     let waits = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
     let Some(going) = after.get(id) else { return Ok(()) };
     // A partition that was found is taken over by its owner whenever he asks.
@@ -404,14 +418,16 @@ fn invariant_nobody_is_overtaken(
     let robbed_of = |heard: &BTreeSet<ControllerName>| {
         let could: Vec<PartitionId> = judge(before, heard)
             .into_iter()
-            .filter(|(other, verdict)| left_behind.contains(&other) && matches!(verdict, Verdict::Go { .. }))
+            .filter(|(other, verdict)| {
+                left_behind.contains(&other) && matches!(verdict, QueueDecision::Go { .. })
+            })
             .map(|(other, _)| other)
             .collect();
         if could.is_empty() {
             return None;
         }
-        let robbed = |(other, verdict): &(PartitionId, Verdict)| {
-            could.contains(other) && matches!(verdict, Verdict::Stay(_))
+        let robbed = |(other, verdict): &(PartitionId, QueueDecision)| {
+            could.contains(other) && matches!(verdict, QueueDecision::Stay(_))
         };
         judge(after, heard)
             .into_iter()
@@ -435,12 +451,12 @@ fn invariant_nobody_is_overtaken(
 /// repeated came late: nobody has used it.
 fn invariant_granted_partitions_are_fresh(
     id: &PartitionId,
-    held: Option<&Held>,
+    held: Option<&HeldPartition>,
     user: Option<&User>,
     lost: bool,
     job: usize,
     attempt: u32,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenInvariant> {
     const NAME: &str = "granted_partitions_are_active_and_fresh";
     let Some(held) = held else {
         return if lost {
@@ -469,7 +485,7 @@ fn invariant_granted_partitions_are_fresh(
 }
 
 /// Every plan says why, with code and message.
-pub(super) fn invariant_every_plan_says_why(job: usize, plan: &Plan) -> Result<(), Broken> {
+pub(super) fn invariant_every_plan_says_why(job: usize, plan: &Plan) -> Result<(), BrokenInvariant> {
     if plan.reasons.is_empty() {
         return broken(
             "everybody_is_told_why",
@@ -482,7 +498,7 @@ pub(super) fn invariant_every_plan_says_why(job: usize, plan: &Plan) -> Result<(
 }
 
 /// A reason has a code and a message.
-pub(super) fn invariant_a_reason_is_whole(job: usize, reason: &Reason) -> Result<(), Broken> {
+pub(super) fn invariant_a_reason_is_whole(job: usize, reason: &Reason) -> Result<(), BrokenInvariant> {
     let code = reason
         .code
         .chars()
@@ -496,7 +512,7 @@ pub(super) fn invariant_a_reason_is_whole(job: usize, reason: &Reason) -> Result
 }
 
 /// A plan keeps its own invariants.
-pub(super) fn invariant_plans_are_legal(job: usize, found: &[BrokenPlan]) -> Result<(), Broken> {
+pub(super) fn invariant_plans_are_legal(job: usize, found: &[BrokenPlan]) -> Result<(), BrokenInvariant> {
     match found.first() {
         None => Ok(()),
         Some(first) => broken("plans_are_legal", format!("job {job}: {first}")),
@@ -504,7 +520,7 @@ pub(super) fn invariant_plans_are_legal(job: usize, found: &[BrokenPlan]) -> Res
 }
 
 /// Once faults have stopped, every job finishes or waits with a reason.
-pub(super) fn invariant_every_job_settles(restless: &[String]) -> Result<(), Broken> {
+pub(super) fn invariant_every_job_settles(restless: &[String]) -> Result<(), BrokenInvariant> {
     match restless.first() {
         None => Ok(()),
         Some(first) => broken("every_job_settles", first.clone()),
@@ -512,7 +528,7 @@ pub(super) fn invariant_every_job_settles(restless: &[String]) -> Result<(), Bro
 }
 
 /// Nobody waits for what he could have.
-pub(super) fn invariant_nobody_waits_for_nothing(could: &[PartitionId]) -> Result<(), Broken> {
+pub(super) fn invariant_nobody_waits_for_nothing(could: &[PartitionId]) -> Result<(), BrokenInvariant> {
     match could.first() {
         None => Ok(()),
         Some(id) => broken(
@@ -523,7 +539,10 @@ pub(super) fn invariant_nobody_waits_for_nothing(could: &[PartitionId]) -> Resul
 }
 
 /// When all owners are gone, nothing is left on either side.
-pub(super) fn invariant_nothing_is_leaked(entries: &Entries, there: &[PartitionId]) -> Result<(), Broken> {
+pub(super) fn invariant_nothing_is_leaked(
+    entries: &Entries,
+    there: &[PartitionId],
+) -> Result<(), BrokenInvariant> {
     if let Some(entry) = entries.values().next() {
         return broken(
             "nothing_is_leaked",

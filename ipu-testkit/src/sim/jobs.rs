@@ -1,7 +1,7 @@
 //! The jobs of a simulation: what they ask for, and what is recorded of them.
 
 use ipu_core::{
-    IntOrString, JobSpec, JobStatus, Limits, LinePolicy, Owner, RawInteractive, RawJob, RawLauncher,
+    IntOrString, JobSpec, JobStatus, Limits, OnNoCapacity, Owner, RawInteractive, RawJob, RawLauncher,
     RawRestartPolicy, Timestamp,
 };
 
@@ -16,7 +16,7 @@ pub(super) struct Job {
     pub(super) raw: RawJob,
     pub(super) spec: JobSpec,
     pub(super) owner: Owner,
-    pub(super) line: LinePolicy,
+    pub(super) line: OnNoCapacity,
     /// Whether its first instance names its IPUs itself: the first ones of a link domain.
     pub(super) pins_ipus: bool,
     pub(super) submitted: Timestamp,
@@ -31,7 +31,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(raw: RawJob, line: LinePolicy, submitted: Timestamp) -> Self {
+    pub(super) fn new(raw: RawJob, line: OnNoCapacity, submitted: Timestamp) -> Self {
         let spec = parse(&raw);
         Self {
             owner: Owner {

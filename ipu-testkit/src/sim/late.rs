@@ -7,17 +7,17 @@ use std::time::Duration;
 use ipu_core::{Entry, EntryState, PartitionId, Request, Timestamp};
 
 use super::hosts::other_ledger;
-use super::invariants::{Broken, broken};
-use super::world::World;
+use super::invariants::{BrokenInvariant, broken};
+use super::world::SimWorld;
 
 /// How late a request is read at most, in milliseconds: within the five minutes for which a ledger has to expect it.
 const LATEST: u32 = 280_000;
 
 /// Which partitions their owners want: asked for, and not released since.
 #[derive(Default)]
-pub(super) struct Wanted(BTreeMap<PartitionId, bool>);
+pub(super) struct RequestedPartitions(BTreeMap<PartitionId, bool>);
 
-impl Wanted {
+impl RequestedPartitions {
     /// An owner asks for a partition.
     pub(super) fn asks(&mut self, id: &PartitionId) {
         self.0.insert(id.clone(), true);
@@ -35,7 +35,7 @@ impl Wanted {
 }
 
 /// Has another process read `request` late.
-pub(super) fn deliver_late(world: &Arc<World>, mut request: Request) {
+pub(super) fn deliver_late(world: &Arc<SimWorld>, mut request: Request) {
     // Its client gives up now, and asks again.
     request.not_after = Some(Timestamp::from_millis(world.millis()));
     let pause = Duration::from_millis(u64::from(world.below(LATEST)));
@@ -66,8 +66,8 @@ pub(super) fn invariant_what_is_made_is_wanted(
     id: &PartitionId,
     before: Option<&Entry>,
     after: Option<&Entry>,
-    wanted: &Wanted,
-) -> Result<(), Broken> {
+    wanted: &RequestedPartitions,
+) -> Result<(), BrokenInvariant> {
     let is_asked_for = after.is_some_and(|entry| {
         matches!(
             entry.state,

@@ -10,14 +10,14 @@ use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use super::driver::SimLedger;
 use super::profile::primary;
-use super::world::World;
+use super::world::SimWorld;
 use crate::fake::FakeController;
 
 /// How long a process needs at most to follow an edit, in milliseconds: the minute that is documented.
 const FOLLOWS: u32 = 60_000;
 
 /// Takes a controller off the list, adds one that is not on it, or changes the order.
-pub(super) fn edit(world: &Arc<World>) {
+pub(super) fn edit(world: &Arc<SimWorld>) {
     let missing: Vec<ControllerName> = {
         let state = world.state();
         let is_missing = |name: &&ControllerName| !state.listed.contains(name);
@@ -47,7 +47,7 @@ pub(super) fn edit(world: &Arc<World>) {
     announce(world, event);
 }
 
-fn announce(world: &Arc<World>, event: &'static str) {
+fn announce(world: &Arc<SimWorld>, event: &'static str) {
     let listed = world.state().listed.clone();
     let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
     world.count_event(event);
@@ -63,7 +63,7 @@ fn announce(world: &Arc<World>, event: &'static str) {
 }
 
 /// Lists all controllers again.
-pub(super) fn list_all(world: &Arc<World>) {
+pub(super) fn list_all(world: &Arc<SimWorld>) {
     {
         let mut state = world.state();
         let names = world.controllers.iter().map(|(name, _)| name.clone());
@@ -79,7 +79,7 @@ pub(super) fn list_all(world: &Arc<World>) {
 }
 
 /// Makes the list that of a driver.
-fn follow(world: &World, driver: usize) {
+fn follow(world: &SimWorld, driver: usize) {
     let ledger = world.state().drivers[driver].ledger.clone();
     if let Some(ledger) = ledger {
         replace(world, ledger.pool());
@@ -87,7 +87,7 @@ fn follow(world: &World, driver: usize) {
 }
 
 /// Makes the list that of a pool.
-pub(super) fn replace(world: &World, pool: &ControllerPool<FakeController>) {
+pub(super) fn replace(world: &SimWorld, pool: &ControllerPool<FakeController>) {
     let listed = world.state().listed.clone();
     let endpoints: Vec<ControllerEndpoint> = listed.iter().map(endpoint).collect();
     let connect = |endpoint: &ControllerEndpoint| Ok::<_, Infallible>(at(world, endpoint));
@@ -109,7 +109,7 @@ fn mark_alias(pool: &ControllerPool<FakeController>) {
 
 /// Drains the controllers that the ledger remembers and the list does not name, and forgets those that hold nothing any
 /// more, as the proxy does with every repair.
-pub(super) async fn drain(world: &World, ledger: &SimLedger) {
+pub(super) async fn drain(world: &SimWorld, ledger: &SimLedger) {
     let Ok(entries) = ledger.list().await else { return };
     let held: BTreeSet<ControllerName> = entries.into_iter().filter_map(|entry| entry.controller).collect();
     let pool = ledger.pool();
@@ -133,7 +133,7 @@ fn endpoint(name: &ControllerName) -> ControllerEndpoint {
         .expect("a simulated controller has the name of its endpoint")
 }
 
-fn at(world: &World, endpoint: &ControllerEndpoint) -> FakeController {
+fn at(world: &SimWorld, endpoint: &ControllerEndpoint) -> FakeController {
     let found = world.controller(endpoint.name());
     found.expect("only simulated controllers are listed").clone()
 }

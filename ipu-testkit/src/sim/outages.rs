@@ -7,24 +7,24 @@ use ipu_core::{Change, ControllerName, EntryState, PartitionId};
 
 use super::owners::{is_held_at, is_quarantined};
 use super::profile::primary;
-use super::world::World;
+use super::world::SimWorld;
 
 /// The longest pause between a commit and the restart of a controller that it draws, in milliseconds: longer than most
 /// operations of controllers, so that the restart falls before, during and after the call and its poll.
 const SOON: u32 = 4_000;
 
-fn any_controller(world: &World) -> usize {
+fn any_controller(world: &SimWorld) -> usize {
     world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize
 }
 
-pub(super) fn go_down(world: &World) {
+pub(super) fn go_down(world: &SimWorld) {
     let (name, controller) = &world.controllers[any_controller(world)];
     controller.go_down();
     world.count_event("controller down");
     world.say("world", format_args!("controller {name} goes down"));
 }
 
-pub(super) fn come_up(world: &World) {
+pub(super) fn come_up(world: &SimWorld) {
     for (name, controller) in &world.controllers {
         if controller.come_up() {
             world.say("world", format_args!("controller {name} comes up"));
@@ -33,13 +33,13 @@ pub(super) fn come_up(world: &World) {
 }
 
 /// Restarts any controller without its partitions.
-pub(super) fn empty_any(world: &World) {
+pub(super) fn empty_any(world: &SimWorld) {
     let name = world.controllers[any_controller(world)].0.clone();
     empty(world, &name);
 }
 
 /// Draws whether the controller of a partition that was just committed restarts empty soon.
-pub(super) fn empty_after(world: &Arc<World>, changes: &[Change]) {
+pub(super) fn empty_after(world: &Arc<SimWorld>, changes: &[Change]) {
     let touched = changes.iter().find_map(|change| match change {
         Change::Put(entry) if matches!(entry.state, EntryState::Intent { .. } | EntryState::Active) => {
             entry.controller.as_ref().map(primary)
@@ -60,7 +60,7 @@ pub(super) fn empty_after(world: &Arc<World>, changes: &[Change]) {
 }
 
 /// Restarts a controller without its partitions. Workers go on with the IPUs that they have.
-fn empty(world: &World, name: &ControllerName) {
+fn empty(world: &SimWorld, name: &ControllerName) {
     let Some(controller) = world.controller(name) else {
         return;
     };

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use ipu_core::{ControllerName, Entry, EntryState, IpuPlace, PartitionId};
 
-use super::invariants::{Broken, broken};
+use super::invariants::{BrokenInvariant, broken};
 use super::processes::Processes;
 use super::profile::primary;
 use super::store::Entries;
-use crate::fake::{Held, Masks};
+use crate::fake::{HeldPartition, Masks};
 
 /// What the ledger has granted, by partition.
 #[derive(Default)]
@@ -80,7 +80,7 @@ pub(super) fn is_quarantined(entries: &Entries, id: &PartitionId) -> bool {
 }
 
 /// IPUs that an owner was granted, or that a worker uses.
-pub(super) struct Use<'a> {
+pub(super) struct IpuUse<'a> {
     pub(super) id: &'a PartitionId,
     pub(super) attempt: u32,
     pub(super) controller: &'a ControllerName,
@@ -93,21 +93,21 @@ pub(super) fn invariant_no_ipu_has_two_owners(
     grants: &Grants,
     processes: &Processes,
     now: u64,
-) -> Result<(), Broken> {
-    let granted = grants.0.iter().map(|(id, grant)| Use {
+) -> Result<(), BrokenInvariant> {
+    let granted = grants.0.iter().map(|(id, grant)| IpuUse {
         id,
         attempt: grant.attempt,
         controller: &grant.controller,
         ipus: &grant.ipus,
         by: "the owner",
     });
-    let all: Vec<Use<'_>> = granted.chain(processes.using(now)).collect();
+    let all: Vec<IpuUse<'_>> = granted.chain(processes.using(now)).collect();
     for (number, one) in all.iter().enumerate() {
         for other in &all[..number] {
             let apart =
                 one.controller != other.controller || (one.id, one.attempt) == (other.id, other.attempt);
             if !apart && let Some((domain, mask)) = in_both(one.ipus, other.ipus) {
-                let of = |one: &Use<'_>| format!("{} of {}, attempt {}", one.by, one.id, one.attempt);
+                let of = |one: &IpuUse<'_>| format!("{} of {}, attempt {}", one.by, one.id, one.attempt);
                 let who = format!("{} and {}", of(other), of(one));
                 return broken(
                     "no_ipu_has_two_owners",
@@ -125,8 +125,8 @@ pub(super) fn invariant_no_ipu_has_two_owners(
 /// The IPUs that the ledger records of an active partition are those that it has.
 pub(super) fn invariant_recorded_ipus_are_true(
     entries: &Entries,
-    held: &[(&ControllerName, Vec<Held>)],
-) -> Result<(), Broken> {
+    held: &[(&ControllerName, Vec<HeldPartition>)],
+) -> Result<(), BrokenInvariant> {
     for (controller, there) in held {
         for partition in there {
             let active = entries.get(&partition.id).filter(|entry| {

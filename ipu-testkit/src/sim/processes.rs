@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 
 use ipu_core::{ControllerName, Exit, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
 
-use super::owners::Use;
+use super::owners::IpuUse;
 use crate::fake::Masks;
 use crate::random::Random;
 
 /// Which process: its job, its instance, and what it is of that.
-pub(super) type Which = (usize, u32, Role);
+pub(super) type ProcessId = (usize, u32, SimRole);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum SimRole {
     Worker(u32),
     Launcher,
 }
 
 /// Milliseconds of the simulated clock.
-type Moment = u64;
+type SimTime = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -35,26 +35,26 @@ struct Process {
     controller: ControllerName,
     /// The IPUs of the partition when the process started: it uses them also after the controller has forgotten them.
     ipus: Masks,
-    created: Moment,
-    runs: Option<Moment>,
-    ends: Option<(Moment, End)>,
+    created: SimTime,
+    runs: Option<SimTime>,
+    ends: Option<(SimTime, End)>,
     /// Whether it does not end by itself.
     serves: bool,
     /// When it is gone, once it was told to stop.
-    gone: Option<Moment>,
+    gone: Option<SimTime>,
 }
 
 impl Process {
-    fn end_by(&self, now: Moment) -> Option<(Moment, End)> {
+    fn end_by(&self, now: SimTime) -> Option<(SimTime, End)> {
         self.ends.filter(|(at, _)| *at <= now)
     }
 
     /// Whether it uses its partition at `now`.
-    fn lives(&self, now: Moment) -> bool {
+    fn lives(&self, now: SimTime) -> bool {
         self.created <= now && self.end_by(now).is_none() && self.gone.is_none_or(|gone| gone > now)
     }
 
-    fn phase(&self, now: Moment) -> ProcessPhase {
+    fn phase(&self, now: SimTime) -> ProcessPhase {
         let at = Timestamp::from_millis;
         match (self.end_by(now), self.gone) {
             (Some((end, End::Code(code))), _) => ProcessPhase::Exited {
@@ -81,7 +81,7 @@ impl Process {
 
 /// How processes behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manners {
+pub(super) enum ProcessBehaviour {
     /// Anything may happen to them.
     Wild,
     /// They start soon, end well, and stop when they are told to.
@@ -99,11 +99,11 @@ pub(super) enum Purpose {
 
 /// All processes of the host.
 #[derive(Debug, Default)]
-pub(super) struct Processes(BTreeMap<Which, Process>);
+pub(super) struct Processes(BTreeMap<ProcessId, Process>);
 
 /// What is asked for when a process starts.
-pub(super) struct Start {
-    pub(super) which: Which,
+pub(super) struct StartProcess {
+    pub(super) which: ProcessId,
     pub(super) attempt: u32,
     pub(super) partition: PartitionId,
     pub(super) controller: ControllerName,
@@ -113,20 +113,27 @@ pub(super) struct Start {
 
 impl Processes {
     /// Starts a process, unless there is one of the name. Says whether it did.
-    pub(super) fn start(&mut self, start: Start, manners: Manners, now: Moment, random: &mut Random) -> bool {
+    pub(super) fn start(
+        &mut self,
+        start: StartProcess,
+        manners: ProcessBehaviour,
+        now: SimTime,
+        random: &mut Random,
+    ) -> bool {
         self.forget_gone(now);
         if self.0.contains_key(&start.which) {
             return false;
         }
         let soon = now + u64::from(random.below(3_000));
         let (runs, ends) = match manners {
-            Manners::Calm => (
+            ProcessBehaviour::Calm => (
                 Some(soon),
                 Some((soon + 1_000 + u64::from(random.below(20_000)), End::Code(0))),
             ),
-            Manners::Wild => wild(soon, random),
+            ProcessBehaviour::Wild => wild(soon, random),
         };
-        let serves = start.purpose == Purpose::Serve && (manners == Manners::Calm || random.chance(90));
+        let serves =
+            start.purpose == Purpose::Serve && (manners == ProcessBehaviour::Calm || random.chance(90));
         let process = Process {
             attempt: start.attempt,
             partition: start.partition,
@@ -145,10 +152,10 @@ impl Processes {
     /// Tells a process of `attempt` to stop, or forgets it if it has ended.
     pub(super) fn stop(
         &mut self,
-        which: Which,
+        which: ProcessId,
         attempt: Option<u32>,
-        manners: Manners,
-        now: Moment,
+        manners: ProcessBehaviour,
+        now: SimTime,
         random: &mut Random,
     ) -> bool {
         self.forget_gone(now);
@@ -163,7 +170,7 @@ impl Processes {
             return true;
         }
         let lag = match manners {
-            Manners::Wild if random.chance(15) => 5_000 + random.below(40_000),
+            ProcessBehaviour::Wild if random.chance(15) => 5_000 + random.below(40_000),
             _ => random.below(800),
         };
         process.ends = None;
@@ -172,7 +179,7 @@ impl Processes {
     }
 
     /// The host of a process is lost, and the process with it.
-    pub(super) fn lose(&mut self, which: Which, now: Moment) {
+    pub(super) fn lose(&mut self, which: ProcessId, now: SimTime) {
         if let Some(process) = self.0.get_mut(&which)
             && process.lives(now)
         {
@@ -182,12 +189,12 @@ impl Processes {
     }
 
     /// Somebody kills a process by hand and removes its record.
-    pub(super) fn vanish(&mut self, which: Which) {
+    pub(super) fn vanish(&mut self, which: ProcessId) {
         self.0.remove(&which);
     }
 
     /// Has a process end at once if its partition is not there.
-    pub(super) fn end_soon(&mut self, which: Which, now: Moment) {
+    pub(super) fn end_soon(&mut self, which: ProcessId, now: SimTime) {
         if let Some(process) = self.0.get_mut(&which) {
             process.runs = Some(now);
             process.ends = Some((now + 100, End::Code(134)));
@@ -195,7 +202,7 @@ impl Processes {
     }
 
     /// Wild times are over: whatever could not start so far does now.
-    pub(super) fn calm_down(&mut self, now: Moment) {
+    pub(super) fn calm_down(&mut self, now: SimTime) {
         for process in self.0.values_mut() {
             if process.gone.is_none() && process.runs.is_none_or(|runs| runs > now) && process.lives(now) {
                 process.runs = Some(now + 1_000);
@@ -204,21 +211,21 @@ impl Processes {
         }
     }
 
-    fn forget_gone(&mut self, now: Moment) {
+    fn forget_gone(&mut self, now: SimTime) {
         self.0
             .retain(|_, process| process.gone.is_none_or(|gone| gone > now) || process.end_by(now).is_some());
     }
 
     /// The processes of `job` that there is a record of.
-    pub(super) fn facts(&mut self, job: usize, now: Moment) -> Vec<(u32, Role, ProcessFacts)> {
+    pub(super) fn facts(&mut self, job: usize, now: SimTime) -> Vec<(u32, SimRole, ProcessFacts)> {
         self.forget_gone(now);
         let own = self
             .0
-            .range((job, 0, Role::Worker(0))..(job + 1, 0, Role::Worker(0)));
+            .range((job, 0, SimRole::Worker(0))..(job + 1, 0, SimRole::Worker(0)));
         own.map(|((_, instance, role), process)| {
             let index = match role {
-                Role::Worker(index) => *index,
-                Role::Launcher => 0,
+                SimRole::Worker(index) => *index,
+                SimRole::Launcher => 0,
             };
             let facts = ProcessFacts {
                 index,
@@ -233,16 +240,16 @@ impl Processes {
     /// Every process that lives at `now`: which, its attempt, its partition and where that is.
     pub(super) fn living(
         &self,
-        now: Moment,
-    ) -> impl Iterator<Item = (Which, u32, &PartitionId, &ControllerName)> {
+        now: SimTime,
+    ) -> impl Iterator<Item = (ProcessId, u32, &PartitionId, &ControllerName)> {
         let living = self.0.iter().filter(move |(_, process)| process.lives(now));
         living.map(|(which, process)| (*which, process.attempt, &process.partition, &process.controller))
     }
 
     /// What each living process uses at `now`.
-    pub(super) fn using(&self, now: Moment) -> impl Iterator<Item = Use<'_>> {
+    pub(super) fn using(&self, now: SimTime) -> impl Iterator<Item = IpuUse<'_>> {
         let living = self.0.values().filter(move |process| process.lives(now));
-        living.map(|process| Use {
+        living.map(|process| IpuUse {
             id: &process.partition,
             attempt: process.attempt,
             controller: &process.controller,
@@ -262,20 +269,20 @@ impl Processes {
     }
 
     /// Whether a process of `job` lives at `now`.
-    pub(super) fn any_of(&self, job: usize, now: Moment) -> bool {
+    pub(super) fn any_of(&self, job: usize, now: SimTime) -> bool {
         self.living(now).any(|((other, _, _), ..)| other == job)
     }
 
     /// All processes that there is a record of.
-    pub(super) fn all(&self) -> Vec<Which> {
+    pub(super) fn all(&self) -> Vec<ProcessId> {
         self.0.keys().copied().collect()
     }
 
     /// When the next process of `job` changes by itself.
-    pub(super) fn next_change(&self, job: usize, now: Moment) -> Option<Moment> {
+    pub(super) fn next_change(&self, job: usize, now: SimTime) -> Option<SimTime> {
         let own = self
             .0
-            .range((job, 0, Role::Worker(0))..(job + 1, 0, Role::Worker(0)));
+            .range((job, 0, SimRole::Worker(0))..(job + 1, 0, SimRole::Worker(0)));
         own.flat_map(|(_, process)| [process.runs, process.ends.map(|(at, _)| at), process.gone])
             .flatten()
             .filter(|at| *at > now)
@@ -284,7 +291,7 @@ impl Processes {
 }
 
 /// What becomes of a process in wild times.
-fn wild(soon: Moment, random: &mut Random) -> (Option<Moment>, Option<(Moment, End)>) {
+fn wild(soon: SimTime, random: &mut Random) -> (Option<SimTime>, Option<(SimTime, End)>) {
     let runs = match random.below(20) {
         0 => None,
         1 => Some(soon + 60_000),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, LineRules, Quota, QuotaSubject, SelectionOrder, Topology};
+use ipu_core::{ControllerName, QueuePolicy, Quota, QuotaSubject, SelectionOrder, Topology};
 use ipu_ledger::LedgerOptions;
 
 use super::SimOptions;
 use super::alive::Alive;
-use super::world::World;
+use super::world::SimWorld;
 use crate::fake::{BlockChoice, FakeController};
 use crate::random::Random;
 
@@ -37,7 +37,7 @@ pub(super) struct Profile {
     pub(super) jobs: usize,
     /// The largest instance that is common.
     pub(super) largest: u32,
-    line: LineRules,
+    line: QueuePolicy,
     orphan_grace: Duration,
     /// Whether those in the line are asked whether they live.
     sweeps: bool,
@@ -61,7 +61,7 @@ impl Profile {
             let drawn = *random.pick(rates);
             options.fault_percent.unwrap_or(drawn)
         };
-        let mut line = LineRules::default();
+        let mut line = QueuePolicy::default();
         line.overtake_limit = *random.pick(&[1, 3, 16]);
         line.order = *random.pick(&[
             SelectionOrder::Serial,
@@ -132,7 +132,7 @@ impl Profile {
     }
 
     /// What the ledgers go by.
-    pub(super) fn ledger_options(&self, world: &Arc<World>) -> LedgerOptions {
+    pub(super) fn ledger_options(&self, world: &Arc<SimWorld>) -> LedgerOptions {
         let mut options = LedgerOptions::default();
         let clock = Arc::clone(world);
         options.clock = Arc::new(move || clock.now());
@@ -157,7 +157,7 @@ impl Profile {
     }
 
     /// The IPUs and partitions that subjects may hold.
-    pub(super) const fn line(&self) -> &LineRules {
+    pub(super) const fn line(&self) -> &QueuePolicy {
         &self.line
     }
 }

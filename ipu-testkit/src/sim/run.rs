@@ -4,20 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{EntryState, JobPhase, PartitionId, RestartPolicy, Timestamp, Verdict};
+use ipu_core::{EntryState, JobPhase, PartitionId, QueueDecision, RestartPolicy, Timestamp};
 use ipu_ledger::UsageLog as _;
 
 use super::cordons::uncordon;
 use super::events::{happen, submit};
 use super::hosts::{other_ledger, repair, supervise};
 use super::invariants::{
-    Broken, invariant_every_job_settles, invariant_nobody_waits_for_nothing, invariant_nothing_is_leaked,
+    BrokenInvariant, invariant_every_job_settles, invariant_nobody_waits_for_nothing,
+    invariant_nothing_is_leaked,
 };
 use super::lists::list_all;
 use super::outages::come_up;
-use super::processes::Manners;
+use super::processes::ProcessBehaviour;
 use super::report::{SimReport, add};
-use super::world::World;
+use super::world::SimWorld;
 use super::{SimFailure, SimOptions, SimReplay};
 
 /// How long everybody has to settle in calm times, in virtual seconds: longer than the longest of start deadlines,
@@ -40,14 +41,14 @@ pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
         .start_paused(true)
         .build()
         .expect("a runtime");
-    let world = runtime.block_on(async { World::new(seed, options) });
+    let world = runtime.block_on(async { SimWorld::new(seed, options) });
     let lived = catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(&world))));
     if let Err(panic) = lived {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        world.breaks(Broken {
+        world.breaks(BrokenInvariant {
             invariant: "nothing_panics",
             message: text.unwrap_or_else(|| "a panic without a message".into()),
         });
@@ -71,7 +72,7 @@ pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
     let log = std::mem::take(&mut state.log);
     let outcome = match state.broken.take() {
         None => Ok(report),
-        Some(Broken { invariant, message }) => Err(SimFailure {
+        Some(BrokenInvariant { invariant, message }) => Err(SimFailure {
             seed,
             invariant,
             message,
@@ -81,7 +82,7 @@ pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
     SimReplay { log, outcome }
 }
 
-async fn live(world: &Arc<World>) {
+async fn live(world: &Arc<SimWorld>) {
     let mut copy = None;
     submit(world);
     supervise(world);
@@ -101,7 +102,7 @@ async fn live(world: &Arc<World>) {
 }
 
 /// Looks after drivers and invariants; says whether the simulation goes on.
-async fn goes_on(world: &Arc<World>) -> bool {
+async fn goes_on(world: &Arc<SimWorld>) -> bool {
     let ended: Vec<_> = {
         let mut state = world.state();
         let ended = state.drivers.iter_mut().flat_map(|driver| {
@@ -115,7 +116,7 @@ async fn goes_on(world: &Arc<World>) -> bool {
         if let Err(error) = task.await
             && error.is_panic()
         {
-            world.breaks(Broken {
+            world.breaks(BrokenInvariant {
                 invariant: "nothing_panics",
                 message: format!("a driver panicked: {error}"),
             });
@@ -127,7 +128,7 @@ async fn goes_on(world: &Arc<World>) -> bool {
 }
 
 /// Faults stop. Jobs that never end by themselves are told to.
-fn calm_down(world: &Arc<World>) {
+fn calm_down(world: &Arc<SimWorld>) {
     world.say("world", "faults stop");
     for (_, controller) in &world.controllers {
         controller.set_fault_rate(0);
@@ -137,7 +138,7 @@ fn calm_down(world: &Arc<World>) {
     list_all(world);
     world.processes().calm_down(world.millis());
     let mut state = world.state();
-    state.manners = Manners::Calm;
+    state.manners = ProcessBehaviour::Calm;
     for job in &mut state.jobs {
         let endless = matches!(job.spec.restart(), RestartPolicy::Always { .. });
         job.deleted |= endless;
@@ -145,7 +146,7 @@ fn calm_down(world: &Arc<World>) {
 }
 
 /// Waits until every job has finished, holds nothing, or waits with a reason, and nothing moves any more.
-async fn settle(world: &Arc<World>) -> bool {
+async fn settle(world: &Arc<SimWorld>) -> bool {
     let until = world.millis() + CALM * 1000;
     let mut quiet = 0;
     let mut revision = world.store.revision();
@@ -177,7 +178,7 @@ async fn settle(world: &Arc<World>) -> bool {
     let line = other_ledger(world).await.line().await.unwrap_or_default();
     let could = line
         .into_iter()
-        .filter(|(_, verdict)| matches!(verdict, Verdict::Go { .. }));
+        .filter(|(_, verdict)| matches!(verdict, QueueDecision::Go { .. }));
     let could = could.map(|(id, _)| id).filter(|id| !is_left(world, id));
     let could: Vec<PartitionId> = could.collect();
     world.expect(invariant_nobody_waits_for_nothing(&could));
@@ -186,7 +187,7 @@ async fn settle(world: &Arc<World>) -> bool {
 
 /// Whether the owner of a request was erased, so that it does not ask again. A process that is still stopping keeps the
 /// request in the queue.
-fn is_left(world: &World, id: &PartitionId) -> bool {
+fn is_left(world: &SimWorld, id: &PartitionId) -> bool {
     let entries = world.store.entries();
     let owner = entries.get(id).and_then(|entry| entry.owner.as_ref());
     let state = world.state();
@@ -194,7 +195,7 @@ fn is_left(world: &World, id: &PartitionId) -> bool {
 }
 
 /// What jobs have not come to rest, and how they are.
-fn restless(world: &World) -> Vec<String> {
+fn restless(world: &SimWorld) -> Vec<String> {
     let entries = world.store.entries();
     let state = world.state();
     let restless = state.jobs.iter().enumerate().filter(|(_, job)| {
@@ -221,7 +222,7 @@ fn restless(world: &World) -> Vec<String> {
 }
 
 /// All owners go: nothing may be left.
-async fn end(world: &Arc<World>) {
+async fn end(world: &Arc<SimWorld>) {
     world.say("world", "all jobs are deleted");
     for job in &mut world.state().jobs {
         job.deleted = true;
@@ -260,7 +261,7 @@ async fn end(world: &Arc<World>) {
 }
 
 /// Every hold is recorded once, and for as long as it lasted.
-async fn check_usage(world: &Arc<World>) {
+async fn check_usage(world: &Arc<SimWorld>) {
     let records = world.usage.since(Timestamp::from_millis(0)).await;
     let found = {
         let mut state = world.state();
@@ -275,7 +276,7 @@ async fn check_usage(world: &Arc<World>) {
 }
 
 /// After an old copy was restored, a person orders the removal of what nobody owns.
-async fn release_quarantined(world: &Arc<World>) {
+async fn release_quarantined(world: &Arc<SimWorld>) {
     if !world.state().restored {
         return;
     }

@@ -5,28 +5,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Change, Entry, EntryState, Exclusion, ExclusionId, PartitionId};
+use ipu_core::{Change, Cordon, CordonId, Entry, EntryState, PartitionId};
 use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError};
 
 use super::hosts::suspend;
 use super::outages::empty_after;
 use super::profile::primary;
-use super::world::World;
+use super::world::SimWorld;
 
 pub(super) type Entries = BTreeMap<PartitionId, Arc<Entry>>;
 
 #[derive(Default)]
-struct Kept {
+struct SimContents {
     revision: u64,
     entries: Entries,
-    exclusions: BTreeMap<ExclusionId, Arc<Exclusion>>,
+    cordons: BTreeMap<CordonId, Arc<Cordon>>,
 }
 
 /// The store. Clones share it.
 #[derive(Clone)]
 pub(super) struct SimStore {
-    kept: Arc<Mutex<Kept>>,
-    world: Weak<World>,
+    kept: Arc<Mutex<SimContents>>,
+    world: Weak<SimWorld>,
     /// The driver whose ledger writes; none for another process.
     driver: Option<usize>,
 }
@@ -67,7 +67,7 @@ pub(super) fn by_primary(entries: &Entries) -> Entries {
 }
 
 impl SimStore {
-    pub(super) fn new(world: Weak<World>) -> Self {
+    pub(super) fn new(world: Weak<SimWorld>) -> Self {
         Self {
             kept: Arc::default(),
             world,
@@ -84,7 +84,7 @@ impl SimStore {
     }
 
     /// Draws whether the process that made these changes is suspended before it acts upon them.
-    async fn suspend_after(&self, world: &World, changes: &[Change]) {
+    async fn suspend_after(&self, world: &SimWorld, changes: &[Change]) {
         let calls = |change: &Change| match change {
             Change::Put(entry) => matches!(
                 entry.state,
@@ -102,7 +102,7 @@ impl SimStore {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, SimContents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,12 +111,9 @@ impl SimStore {
         by_primary(&self.kept().entries)
     }
 
-    pub(super) fn exclusions(&self) -> Vec<Exclusion> {
+    pub(super) fn cordons(&self) -> Vec<Cordon> {
         let kept = self.kept();
-        kept.exclusions
-            .values()
-            .map(|one| Exclusion::clone(one))
-            .collect()
+        kept.cordons.values().map(|one| Cordon::clone(one)).collect()
     }
 
     pub(super) fn revision(&self) -> u64 {
@@ -140,11 +137,10 @@ impl SimStore {
             match change {
                 Change::Put(entry) => drop(kept.entries.insert(entry.id.clone(), Arc::clone(entry))),
                 Change::Remove(id) => drop(kept.entries.remove(id)),
-                Change::Exclude(exclusion) => {
-                    kept.exclusions
-                        .insert(exclusion.id.clone(), Arc::clone(exclusion));
+                Change::Cordon(cordon) => {
+                    kept.cordons.insert(cordon.id.clone(), Arc::clone(cordon));
                 }
-                Change::Lift(id) => drop(kept.exclusions.remove(id)),
+                Change::Lift(id) => drop(kept.cordons.remove(id)),
             }
         }
         kept.revision += 1;
@@ -175,11 +171,7 @@ impl LedgerStore for SimStore {
         Ok(Some(Snapshot {
             revision,
             entries: kept.entries.values().map(|entry| Entry::clone(entry)).collect(),
-            exclusions: kept
-                .exclusions
-                .values()
-                .map(|one| Exclusion::clone(one))
-                .collect(),
+            cordons: kept.cordons.values().map(|one| Cordon::clone(one)).collect(),
         }))
     }
 

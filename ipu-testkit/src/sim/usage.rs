@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use ipu_core::{EntryState, Operation, PartitionId, Timestamp, UsageRecord};
 
-use super::invariants::Broken;
+use super::invariants::BrokenInvariant;
 use super::store::Entries;
 
 /// What tells a hold from every other.
 type Key = (PartitionId, u64, Timestamp);
 
 #[derive(Default)]
-pub(super) struct Holds(BTreeMap<Key, Hold>);
+pub(super) struct Holds(BTreeMap<Key, RecordedHold>);
 
-struct Hold {
+struct RecordedHold {
     ipus: u64,
     /// When the commit began that ended it.
     until: Option<u64>,
@@ -35,7 +35,7 @@ impl Holds {
                     ..
                 }
             );
-            let hold = self.0.entry(key.clone()).or_insert_with(|| Hold {
+            let hold = self.0.entry(key.clone()).or_insert_with(|| RecordedHold {
                 ipus: u64::from(entry.spec.size.get()),
                 until: None,
                 made: false,
@@ -59,14 +59,14 @@ impl Holds {
     }
 
     /// What was counted and what was recorded, in IPUs times milliseconds.
-    pub(super) fn compare(&self, records: &[UsageRecord]) -> Result<(), Broken> {
+    pub(super) fn compare(&self, records: &[UsageRecord]) -> Result<(), BrokenInvariant> {
         let broken = |message: String| {
-            Err(Broken {
+            Err(BrokenInvariant {
                 invariant: "usage_is_recorded_exactly",
                 message,
             })
         };
-        let mut left: BTreeMap<&Key, &Hold> = self.0.iter().collect();
+        let mut left: BTreeMap<&Key, &RecordedHold> = self.0.iter().collect();
         for record in records {
             let key = record.key();
             let Some(hold) = left.remove(&key) else {
@@ -90,7 +90,8 @@ mod tests {
     use std::sync::Arc;
 
     use ipu_core::{
-        CallWindow, Change, Entry, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, World,
+        CallWindow, Change, ControllersSnapshot, Entry, JobKey, LedgerState, Owner, PartitionSpec,
+        QueuePolicy, Request,
     };
 
     use super::*;
@@ -107,7 +108,12 @@ mod tests {
             settle: std::time::Duration::ZERO,
         };
         let state_of = LedgerState::default();
-        let step = state_of.request(&request, &World::default(), &LineRules::default(), window);
+        let step = state_of.request(
+            &request,
+            &ControllersSnapshot::default(),
+            &QueuePolicy::default(),
+            window,
+        );
         let Ok([Change::Put(entry)]) = step.as_ref().map(|step| &step.changes[..]) else {
             panic!("{step:?}");
         };

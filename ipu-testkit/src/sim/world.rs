@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::SimOptions;
-use super::cordons::Cordon;
-use super::invariants::Broken;
+use super::cordons::SimCordon;
+use super::invariants::BrokenInvariant;
 use super::jobs::Job;
-use super::late::Wanted;
+use super::late::RequestedPartitions;
 use super::owners::Grants;
-use super::processes::{Manners, Processes};
+use super::processes::{ProcessBehaviour, Processes};
 use super::profile::{Profile, primary};
 use super::report::SimReport;
 use super::store::{SimStore, StoreFault};
@@ -27,7 +27,7 @@ use crate::random::Random;
 /// When simulations begin: late enough that no subtraction reaches 0.
 const EPOCH: u64 = 1_000_000;
 
-pub(super) struct World {
+pub(super) struct SimWorld {
     pub(super) options: SimOptions,
     pub(super) profile: Profile,
     start: Instant,
@@ -35,7 +35,7 @@ pub(super) struct World {
     pub(super) store: SimStore,
     /// What the ledgers record of those who held something.
     pub(super) usage: MemoryUsageLog,
-    state: Mutex<State>,
+    state: Mutex<SimWorldState>,
     /// Apart from the rest, because controllers look into it while they work.
     processes: Arc<Mutex<Processes>>,
 }
@@ -62,35 +62,35 @@ pub(super) struct User {
 }
 
 /// What changes.
-pub(super) struct State {
+pub(super) struct SimWorldState {
     pub(super) random: Random,
     pub(super) log: String,
     pub(super) jobs: Vec<Job>,
     pub(super) drivers: Vec<Driver>,
     pub(super) report: SimReport,
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<BrokenInvariant>,
     /// Partitions that their controller has lost by itself.
     pub(super) lost: BTreeSet<(ControllerName, PartitionId)>,
     pub(super) users: BTreeMap<(ControllerName, PartitionId), User>,
     /// The IPUs that owners were granted.
     pub(super) grants: Grants,
     /// What owners want.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RequestedPartitions,
     /// The machines that get nothing new.
-    pub(super) cordons: Vec<Cordon>,
+    pub(super) cordons: Vec<SimCordon>,
     /// The owner of many requests, if there was one, and whether it has left.
     pub(super) flood: Option<Owner>,
     pub(super) flood_is_over: bool,
     /// The list of controllers, as an administrator has edited it.
     pub(super) listed: Vec<ControllerName>,
-    pub(super) manners: Manners,
+    pub(super) manners: ProcessBehaviour,
     /// Whether the ledger was replaced by an old copy of itself.
     pub(super) restored: bool,
     /// Who held something, by what was committed.
     pub(super) holds: Holds,
 }
 
-impl World {
+impl SimWorld {
     pub(super) fn new(seed: u64, options: &SimOptions) -> Arc<Self> {
         let mut random = Random::new(seed);
         let profile = Profile::new(options, &mut random);
@@ -111,7 +111,7 @@ impl World {
                     Some(format!("{which:?} of attempt {attempt}"))
                 }));
             }
-            let state = State {
+            let state = SimWorldState {
                 random,
                 log: String::new(),
                 jobs: Vec::new(),
@@ -121,7 +121,7 @@ impl World {
                 lost: BTreeSet::new(),
                 users: BTreeMap::new(),
                 grants: Grants::default(),
-                wanted: Wanted::default(),
+                wanted: RequestedPartitions::default(),
                 cordons: Vec::new(),
                 flood: None,
                 flood_is_over: false,
@@ -130,7 +130,7 @@ impl World {
                     .map(|(name, _)| name.clone())
                     .chain(profile.alias())
                     .collect(),
-                manners: Manners::Wild,
+                manners: ProcessBehaviour::Wild,
                 restored: false,
                 holds: Holds::default(),
             };
@@ -148,7 +148,7 @@ impl World {
     }
 
     // A panic is an end of the simulation: nobody looks at what it leaves but for the log.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, SimWorldState> {
         locked(&self.state)
     }
 
@@ -189,7 +189,7 @@ impl World {
     }
 
     /// Notes that an invariant is broken. The first one counts.
-    pub(super) fn breaks(&self, broken: Broken) {
+    pub(super) fn breaks(&self, broken: BrokenInvariant) {
         self.say(
             "invariant",
             format_args!("{} is broken: {}", broken.invariant, broken.message),
@@ -197,7 +197,7 @@ impl World {
         self.state().broken.get_or_insert(broken);
     }
 
-    pub(super) fn expect(&self, found: Result<(), Broken>) {
+    pub(super) fn expect(&self, found: Result<(), BrokenInvariant>) {
         if let Err(broken) = found {
             self.breaks(broken);
         }
@@ -210,7 +210,7 @@ impl World {
     }
 
     pub(super) fn is_wild(&self) -> bool {
-        self.state().manners == Manners::Wild
+        self.state().manners == ProcessBehaviour::Wild
     }
 
     pub(super) fn count_event(&self, event: &'static str) {
@@ -226,7 +226,7 @@ impl World {
             "ResetPartition" | "StartLauncher" | "StopLauncher" | "Finalize"
         );
         let rate = (self.profile.effect_faults * if seldom { 4 } else { 1 }).min(60);
-        if state.manners == Manners::Calm || !state.random.chance(rate) {
+        if state.manners == ProcessBehaviour::Calm || !state.random.chance(rate) {
             return None;
         }
         Some(*state.random.pick::<&'static str>(&SimReport::EFFECT_FAULTS))
@@ -243,7 +243,7 @@ impl World {
 
     pub(super) fn draw_store_fault(&self, operation: &'static str) -> Option<StoreFault> {
         let mut state = self.state();
-        if state.manners == Manners::Calm || !state.random.chance(self.profile.store_faults) {
+        if state.manners == ProcessBehaviour::Calm || !state.random.chance(self.profile.store_faults) {
             return None;
         }
         let fault = match state.random.below(3) {

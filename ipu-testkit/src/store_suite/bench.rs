@@ -6,34 +6,34 @@ use std::pin::Pin;
 use ipu_ledger::{Change, LedgerStore, Revision, StoreError};
 use tokio::task::{JoinError, JoinSet};
 
-use super::book::Book;
-use super::home::StoreHome;
+use super::book::LedgerContents;
+use super::home::StoreFactory;
 use crate::suite::{Stop, broken};
 
 /// What a case comes to.
-pub(super) type Verdict<T = ()> = Result<T, Stop>;
+pub(super) type CaseResult<T = ()> = Result<T, Stop>;
 
 /// Opens the store of a home.
-pub(super) trait Opener<S> {
-    fn open<'a>(&'a self, home: &'a StoreHome) -> Pin<Box<dyn Future<Output = S> + 'a>>;
+pub(super) trait StoreOpener<S> {
+    fn open<'a>(&'a self, home: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>>;
 }
 
-impl<S, F: AsyncFn(&StoreHome) -> S> Opener<S> for F {
-    fn open<'a>(&'a self, home: &'a StoreHome) -> Pin<Box<dyn Future<Output = S> + 'a>> {
+impl<S, F: AsyncFn(&StoreFactory) -> S> StoreOpener<S> for F {
+    fn open<'a>(&'a self, home: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>> {
         Box::pin(self(home))
     }
 }
 
 /// The ledger of one case.
 pub(super) struct Bench<'a, S> {
-    home: StoreHome,
-    opener: &'a dyn Opener<S>,
+    home: StoreFactory,
+    opener: &'a dyn StoreOpener<S>,
 }
 
 impl<'a, S: LedgerStore> Bench<'a, S> {
-    pub(super) fn new(opener: &'a dyn Opener<S>) -> Self {
+    pub(super) fn new(opener: &'a dyn StoreOpener<S>) -> Self {
         Self {
-            home: StoreHome::new(),
+            home: StoreFactory::new(),
             opener,
         }
     }
@@ -53,7 +53,7 @@ impl<'a, S: LedgerStore> Bench<'a, S> {
     }
 
     /// The store, holding `changes`, and its revision.
-    pub(super) async fn open_with(&self, changes: &[Change]) -> Verdict<(S, Revision)> {
+    pub(super) async fn open_with(&self, changes: &[Change]) -> CaseResult<(S, Revision)> {
         let store = self.open().await;
         let empty = load(&store).await?.0;
         let revision = commit(&store, &empty, changes).await?;
@@ -70,7 +70,7 @@ pub(super) fn under(rule: &str) -> impl Fn(Stop) -> Stop + '_ {
 }
 
 /// All of the ledger.
-pub(super) async fn load(store: &impl LedgerStore) -> Verdict<(Revision, Book)> {
+pub(super) async fn load(store: &impl LedgerStore) -> CaseResult<(Revision, LedgerContents)> {
     match newer(store, None).await? {
         Some(found) => Ok(found),
         None => Err(broken(
@@ -85,11 +85,11 @@ pub(super) async fn load(store: &impl LedgerStore) -> Verdict<(Revision, Book)> 
 pub(super) async fn newer(
     store: &impl LedgerStore,
     known: Option<&Revision>,
-) -> Verdict<Option<(Revision, Book)>> {
+) -> CaseResult<Option<(Revision, LedgerContents)>> {
     match store.load(known).await {
         Ok(None) => Ok(None),
         Ok(Some(snapshot)) => {
-            let book = Book::of(snapshot.entries, snapshot.exclusions)?;
+            let book = LedgerContents::of(snapshot.entries, snapshot.cordons)?;
             Ok(Some((snapshot.revision, book)))
         }
         Err(error) => Err(broken(
@@ -105,7 +105,7 @@ pub(super) async fn commit(
     store: &impl LedgerStore,
     basis: &Revision,
     changes: &[Change],
-) -> Verdict<Revision> {
+) -> CaseResult<Revision> {
     let revision = store.commit(basis, changes).await.map_err(|error| {
         broken(
             "a commit on the newest revision is taken",
@@ -124,7 +124,7 @@ pub(super) async fn commit(
 }
 
 /// A commit that has to be refused because `basis` is old.
-pub(super) async fn conflict(store: &impl LedgerStore, basis: &Revision, changes: &[Change]) -> Verdict {
+pub(super) async fn conflict(store: &impl LedgerStore, basis: &Revision, changes: &[Change]) -> CaseResult {
     match store.commit(basis, changes).await {
         Err(StoreError::Conflict { .. }) => Ok(()),
         Ok(revision) => Err(broken(
@@ -141,14 +141,18 @@ pub(super) async fn conflict(store: &impl LedgerStore, basis: &Revision, changes
 }
 
 /// The ledger has to hold `expected`. Answers its revision.
-pub(super) async fn holds(store: &impl LedgerStore, rule: &str, expected: &Book) -> Verdict<Revision> {
+pub(super) async fn holds(
+    store: &impl LedgerStore,
+    rule: &str,
+    expected: &LedgerContents,
+) -> CaseResult<Revision> {
     let (revision, seen) = load(store).await?;
     expected.check(rule, &seen)?;
     Ok(revision)
 }
 
 /// What all tasks came to; the first breach, if there was one.
-pub(super) async fn all<T: 'static>(mut tasks: JoinSet<Verdict<T>>) -> Verdict<Vec<T>> {
+pub(super) async fn all<T: 'static>(mut tasks: JoinSet<CaseResult<T>>) -> CaseResult<Vec<T>> {
     let mut outcomes = Vec::new();
     while let Some(outcome) = tasks.join_next().await {
         outcomes.push(joined(outcome)?);
@@ -157,7 +161,7 @@ pub(super) async fn all<T: 'static>(mut tasks: JoinSet<Verdict<T>>) -> Verdict<V
 }
 
 /// What a task came to.
-pub(super) fn joined<T>(outcome: Result<Verdict<T>, JoinError>) -> Verdict<T> {
+pub(super) fn joined<T>(outcome: Result<CaseResult<T>, JoinError>) -> CaseResult<T> {
     outcome.unwrap_or_else(|error| Err(broken("nothing panics", "an answer or an error", error)))
 }
 

@@ -3,27 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use ipu_core::{Change, Entry, Exclusion, ExclusionId, PartitionId};
+use ipu_core::{Change, Cordon, CordonId, Entry, PartitionId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::bench::Verdict;
+use super::bench::CaseResult;
 use crate::suite::broken;
 
-/// The entries and the exclusions of a ledger, by id.
+/// The entries and the cordons of a ledger, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Book {
+pub(super) struct LedgerContents {
     entries: BTreeMap<PartitionId, Entry>,
-    exclusions: BTreeMap<ExclusionId, Exclusion>,
+    cordons: BTreeMap<CordonId, Cordon>,
 }
 
-impl Book {
-    pub(super) fn of(entries: Vec<Entry>, exclusions: Vec<Exclusion>) -> Verdict<Self> {
+impl LedgerContents {
+    pub(super) fn of(entries: Vec<Entry>, cordons: Vec<Cordon>) -> CaseResult<Self> {
         let entries = entries.into_iter().map(|entry| (entry.id.clone(), entry));
-        let exclusions = exclusions.into_iter().map(|one| (one.id.clone(), one));
+        let cordons = cordons.into_iter().map(|one| (one.id.clone(), one));
         Ok(Self {
             entries: each_once("entry", entries)?,
-            exclusions: each_once("exclusion", exclusions)?,
+            cordons: each_once("exclusion", cordons)?,
         })
     }
 
@@ -39,8 +39,8 @@ impl Book {
             match change {
                 Change::Put(entry) => drop(self.entries.insert(entry.id.clone(), Entry::clone(entry))),
                 Change::Remove(id) => drop(self.entries.remove(id)),
-                Change::Exclude(one) => drop(self.exclusions.insert(one.id.clone(), Exclusion::clone(one))),
-                Change::Lift(id) => drop(self.exclusions.remove(id)),
+                Change::Cordon(one) => drop(self.cordons.insert(one.id.clone(), Cordon::clone(one))),
+                Change::Lift(id) => drop(self.cordons.remove(id)),
             }
         }
     }
@@ -58,7 +58,7 @@ impl Book {
     }
 
     /// `seen` has to be the same.
-    pub(super) fn check(&self, rule: &str, seen: &Self) -> Verdict {
+    pub(super) fn check(&self, rule: &str, seen: &Self) -> CaseResult {
         match self.difference(seen) {
             None => Ok(()),
             Some((expected, seen)) => Err(broken(rule, expected, seen)),
@@ -68,14 +68,14 @@ impl Book {
     /// The first thing in which `seen` differs.
     pub(super) fn difference(&self, seen: &Self) -> Option<(String, String)> {
         difference("entry", "entries", &self.entries, &seen.entries)
-            .or_else(|| difference("exclusion", "exclusions", &self.exclusions, &seen.exclusions))
+            .or_else(|| difference("exclusion", "exclusions", &self.cordons, &seen.cordons))
     }
 }
 
 fn each_once<K: Ord + Display + Clone, V>(
     kind: &str,
     all: impl Iterator<Item = (K, V)>,
-) -> Verdict<BTreeMap<K, V>> {
+) -> CaseResult<BTreeMap<K, V>> {
     let mut map = BTreeMap::new();
     for (id, value) in all {
         if map.insert(id.clone(), value).is_some() {

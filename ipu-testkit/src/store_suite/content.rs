@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ipu_core::{Change, EntryState, Timestamp};
 use ipu_ledger::{LedgerStore, StoreError};
 
-use super::bench::{Bench, Verdict, commit, conflict, error_text, holds, load, newer, under};
-use super::book::Book;
-use super::entries::{entry, exclude, lift, of_every_kind, put, put_attempt, put_many, remove};
+use super::bench::{Bench, CaseResult, commit, conflict, error_text, holds, load, newer, under};
+use super::book::LedgerContents;
+use super::entries::{cordon, entry, lift, of_every_kind, put, put_attempt, put_many, remove};
 use crate::suite::broken;
 
 /// More than the partitions of the largest installation: 1,024 IPUs, each a partition, and as many that wait.
@@ -18,18 +18,18 @@ const BATCH: usize = 250;
 
 pub(super) async fn an_empty_ledger_has_a_revision_and_no_entries<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let store = bench.open().await;
     let empty = holds(
         &store,
         "a ledger that was never written is empty",
-        &Book::default(),
+        &LedgerContents::default(),
     )
     .await?;
     let again = holds(
         &bench.open().await,
         "a ledger that was only looked at is empty",
-        &Book::default(),
+        &LedgerContents::default(),
     )
     .await?;
     if again != empty {
@@ -40,7 +40,12 @@ pub(super) async fn an_empty_ledger_has_a_revision_and_no_entries<S: LedgerStore
         ));
     }
     let first = commit(&store, &empty, &[put("a")]).await?;
-    let found = holds(&store, "the first commit is taken", &Book::after(&[put("a")])).await?;
+    let found = holds(
+        &store,
+        "the first commit is taken",
+        &LedgerContents::after(&[put("a")]),
+    )
+    .await?;
     if found != first {
         return Err(broken(
             "commit answers the revision that load tells then",
@@ -51,16 +56,18 @@ pub(super) async fn an_empty_ledger_has_a_revision_and_no_entries<S: LedgerStore
     Ok(())
 }
 
-pub(super) async fn every_field_of_every_entry_comes_back<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn every_field_of_every_entry_comes_back<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> CaseResult {
     let mut changes: Vec<_> = of_every_kind()
         .into_iter()
         .map(|entry| Change::Put(Arc::new(entry)))
         .collect();
     let (store, first) = bench.open_with(&changes).await?;
     let rule = "an entry comes back exactly as it was put";
-    holds(&store, rule, &Book::after(&changes)).await?;
+    holds(&store, rule, &LedgerContents::after(&changes)).await?;
     let other = bench.open().await;
-    holds(&other, rule, &Book::after(&changes)).await?;
+    holds(&other, rule, &LedgerContents::after(&changes)).await?;
 
     // Replaced by another kind each: nothing of what was there before may stay.
     let ids: Vec<_> = changes.iter().filter_map(Change::partition).cloned().collect();
@@ -71,24 +78,24 @@ pub(super) async fn every_field_of_every_entry_comes_back<S: LedgerStore>(bench:
     }
     commit(&store, &first, &changes).await?;
     let rule = "an entry that is put again replaces the one of its id in every field";
-    holds(&store, rule, &Book::after(&changes)).await?;
-    holds(&bench.open().await, rule, &Book::after(&changes)).await?;
+    holds(&store, rule, &LedgerContents::after(&changes)).await?;
+    holds(&bench.open().await, rule, &LedgerContents::after(&changes)).await?;
     Ok(())
 }
 
-pub(super) async fn exclusions_come_back_until_they_are_lifted<S: LedgerStore>(
+pub(super) async fn cordons_come_back_until_they_are_lifted<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
-    let changes = [put("a"), exclude("a", "first"), exclude("b", "text"), put("b")];
+) -> CaseResult {
+    let changes = [put("a"), cordon("a", "first"), cordon("b", "text"), put("b")];
     let (store, mut revision) = bench.open_with(&changes).await?;
-    let mut book = Book::after(&changes);
+    let mut book = LedgerContents::after(&changes);
     let rule = "an exclusion comes back exactly as it was put, beside the entries";
     holds(&store, rule, &book).await?;
     holds(&bench.open().await, rule, &book).await?;
     let steps: [(&str, Vec<Change>); 5] = [
         (
             "an exclusion that is put again replaces the one of its id",
-            vec![exclude("a", "second")],
+            vec![cordon("a", "second")],
         ),
         ("an exclusion that is lifted is gone", vec![lift("a")]),
         (
@@ -98,22 +105,22 @@ pub(super) async fn exclusions_come_back_until_they_are_lifted<S: LedgerStore>(
         (
             "exclusions are put, replaced and lifted in one commit with entries",
             vec![
-                exclude("c", "c"),
+                cordon("c", "c"),
                 remove("a"),
                 lift("b"),
-                exclude("d", "1"),
-                exclude("d", "2"),
+                cordon("d", "1"),
+                cordon("d", "2"),
             ],
         ),
         (
             "what is put and then lifted is gone, and the reverse is there",
-            vec![exclude("e", "e"), lift("e"), lift("c"), exclude("c", "again")],
+            vec![cordon("e", "e"), lift("e"), lift("c"), cordon("c", "again")],
         ),
     ];
     for (rule, changes) in steps {
         let old = revision;
         revision = commit(&store, &old, &changes).await?;
-        conflict(&store, &old, &[exclude("late", "late")]).await?;
+        conflict(&store, &old, &[cordon("late", "late")]).await?;
         conflict(&store, &old, &[lift("d"), put("late")]).await?;
         book.apply(&changes);
         holds(&store, rule, &book).await?;
@@ -124,7 +131,7 @@ pub(super) async fn exclusions_come_back_until_they_are_lifted<S: LedgerStore>(
 
 pub(super) async fn load_answers_none_exactly_if_nothing_was_committed<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let (store, other) = (bench.open().await, bench.open().await);
     let mut known = load(&store).await?.0;
     load(&other).await?;
@@ -164,10 +171,10 @@ pub(super) async fn load_answers_none_exactly_if_nothing_was_committed<S: Ledger
     Ok(())
 }
 
-pub(super) async fn changes_are_taken_in_their_order<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn changes_are_taken_in_their_order<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
     let store = bench.open().await;
     let mut revision = load(&store).await?.0;
-    let mut book = Book::default();
+    let mut book = LedgerContents::default();
     let steps: [(&str, Vec<Change>); 7] = [
         (
             "several entries are put in one commit",
@@ -204,10 +211,12 @@ pub(super) async fn changes_are_taken_in_their_order<S: LedgerStore>(bench: &Ben
     Ok(())
 }
 
-pub(super) async fn a_large_ledger_is_kept_or_refused_whole<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn a_large_ledger_is_kept_or_refused_whole<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> CaseResult {
     let store = bench.open().await;
     let mut revision = load(&store).await?.0;
-    let mut book = Book::default();
+    let mut book = LedgerContents::default();
     for from in (0..MANY).step_by(BATCH) {
         let changes = put_many(from..from + BATCH);
         match store.commit(&revision, &changes).await {

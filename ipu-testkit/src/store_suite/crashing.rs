@@ -7,10 +7,10 @@ use std::task::Poll;
 use ipu_core::Change;
 use ipu_ledger::{LedgerStore, Revision, StoreError};
 
-use super::bench::{Bench, Verdict, commit, error_text, holds, load, several_yields};
-use super::book::Book;
+use super::bench::{Bench, CaseResult, commit, error_text, holds, load, several_yields};
+use super::book::LedgerContents;
 
-use super::entries::{exclude, put, put_attempt, remove};
+use super::entries::{cordon, put, put_attempt, remove};
 use crate::suite::broken;
 
 /// How far into a commit crashes are tried: a commit that is polled more often than that has many steps alike.
@@ -37,8 +37,8 @@ pub(super) async fn polled<T>(work: impl Future<Output = T>, polls: u32) -> Opti
 
 pub(super) async fn a_commit_that_is_given_up_is_whole_or_absent<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
-    let mut book = Book::default();
+) -> CaseResult {
+    let mut book = LedgerContents::default();
     for polls in 0..=MOST_POLLS {
         let store = bench.open().await;
         let rule = "a commit that was given up does not land on a newer ledger";
@@ -48,7 +48,7 @@ pub(super) async fn a_commit_that_is_given_up_is_whole_or_absent<S: LedgerStore>
         book.apply(&ready);
 
         let mut changes = vec![put_attempt("replaced", polls + 1), remove("removed"), put("new")];
-        changes.push(exclude("new", &polls.to_string()));
+        changes.push(cordon("new", &polls.to_string()));
         changes.extend((0..8).map(|number| put_attempt(&format!("bulk{number}"), polls)));
         let mut after = book.clone();
         after.apply(&changes);
@@ -86,7 +86,12 @@ pub(super) async fn a_commit_that_is_given_up_is_whole_or_absent<S: LedgerStore>
     Ok(())
 }
 
-fn whole_or_absent(before: &Book, after: &Book, seen: &Book, polls: u32) -> Verdict {
+fn whole_or_absent(
+    before: &LedgerContents,
+    after: &LedgerContents,
+    seen: &LedgerContents,
+    polls: u32,
+) -> CaseResult {
     let (Some(of_none), Some(of_all)) = (before.difference(seen), after.difference(seen)) else {
         return Ok(());
     };
@@ -102,9 +107,9 @@ async fn mark(
     store: &impl LedgerStore,
     mut basis: Revision,
     marker: &[Change],
-    mut seen: Book,
-    after: &Book,
-) -> Verdict<Book> {
+    mut seen: LedgerContents,
+    after: &LedgerContents,
+) -> CaseResult<LedgerContents> {
     loop {
         match store.commit(&basis, marker).await {
             Ok(_) => {

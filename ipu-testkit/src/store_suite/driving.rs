@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{
-    Change, ControllerName, Entry, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget, Illegal, JobKey,
-    Life, LinePolicy, Owner, PartitionId, PartitionSpec, Request, Timestamp, Topology,
+    Change, ControllerName, Cordon, CordonId, CordonOwner, CordonTarget, Entry, JobKey, OnNoCapacity, Owner,
+    OwnerLiveness, PartitionId, PartitionSpec, Request, Timestamp, Topology, TransitionError,
 };
 use ipu_ledger::{
-    Answer, Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError, Turn,
+    EnsureOutcome, Ledger, LedgerError, LedgerOptions, LedgerStore, Released, Revision, Snapshot, StoreError,
+    WriteLock,
 };
 use ipu_vipu_client::ControllerPool;
 use tokio::task::JoinSet;
 
-use super::bench::{Bench, Verdict};
+use super::bench::{Bench, CaseResult};
 use super::crashing::polled;
 use crate::fake::{FakeController, Fault};
 use crate::random::Random;
@@ -44,7 +45,7 @@ type SharedLedger<S> = Ledger<FakeController, Unreliable<S>>;
 
 pub(super) async fn drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
     controller.operation(Duration::from_millis(1));
@@ -84,7 +85,7 @@ pub(super) async fn drivers_that_share_the_store_hold_nothing_twice_and_leak_not
 
 pub(super) async fn a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
     let options = options(&topology);
@@ -107,7 +108,7 @@ pub(super) async fn a_driver_with_an_old_record_takes_nothing_from_a_newer_attem
     let rule =
         "a release by a driver whose record is older than the attempt that uses the partition is refused";
     match old.release(&id, &owner, Some(0)).await {
-        Err(LedgerError::Illegal(Illegal::StaleAttempt {
+        Err(LedgerError::Illegal(TransitionError::StaleAttempt {
             asked: 0,
             recorded: 1,
             ..
@@ -124,9 +125,9 @@ pub(super) async fn a_driver_with_an_old_record_takes_nothing_from_a_newer_attem
     )
 }
 
-pub(super) async fn nothing_new_is_placed_on_what_another_process_excluded<S: LedgerStore>(
+pub(super) async fn nothing_new_is_placed_on_what_another_process_cordoned<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
     let options = options(&topology);
@@ -136,30 +137,30 @@ pub(super) async fn nothing_new_is_placed_on_what_another_process_excluded<S: Le
     let scheduler = ledger(&options, &controller, store);
 
     let (agent, _) = topology.agents().next().expect("a Pod16 has machines");
-    let cordon = Exclusion::new(
-        ExclusionId::new("maintenance").expect("an id"),
+    let cordon = Cordon::new(
+        CordonId::new("maintenance").expect("an id"),
         name(),
-        ExclusionTarget::Machine(agent.clone()),
-        ExclusionOwner::new("admin").expect("a name"),
+        CordonTarget::Machine(agent.clone()),
+        CordonOwner::new("admin").expect("a name"),
         "a cable",
     );
     let rule = "what is excluded gets nothing new, whichever process places it";
-    ok(rule, admin.exclude(cordon.clone()).await)?;
+    ok(rule, admin.cordon(cordon.clone()).await)?;
     for number in 0..3 {
         let request = request_of(number, 4);
         let granted = ok(rule, scheduler.ensure_active(request, &mut |_| {}).await)?;
-        let excluded = topology
+        let cordoned = topology
             .agent_ipus(agent)
             .into_iter()
             .flatten()
             .collect::<Vec<_>>();
         let on: Vec<_> = controller.ipus(&granted.id);
-        same(rule, &on.iter().any(|ipu| excluded.contains(ipu)), &false)?;
+        same(rule, &on.iter().any(|ipu| cordoned.contains(ipu)), &false)?;
     }
     let mut last = request_of(3, 4);
-    last.line = LinePolicy::Refuse;
+    last.line = OnNoCapacity::Refuse;
     match ok(rule, scheduler.ensure(last.clone()).await)? {
-        Answer::Refused(waiting) => same(rule, &&*waiting.reason.code, &"Excluded")?,
+        EnsureOutcome::Refused(waiting) => same(rule, &&*waiting.reason.code, &"Excluded")?,
         other => {
             return Err(broken(
                 rule,
@@ -207,7 +208,7 @@ async fn live<S: LedgerStore>(
     size: u32,
     ledgers: &[SharedLedger<S>],
     controller: &FakeController,
-) -> Verdict {
+) -> CaseResult {
     let mut random = Random::new(u64::from(number));
     let mut request = request_of(number, size);
     let id = request.id.clone();
@@ -264,7 +265,7 @@ async fn give_back<S: LedgerStore>(
     owner: &Owner,
     random: &mut Random,
     ledgers: &[SharedLedger<S>],
-) -> Verdict {
+) -> CaseResult {
     for _ in 0..TRIES {
         match random.pick(ledgers).release(id, owner, None).await {
             Ok(Released::Gone | Released::Nothing | Released::LeftLine) => return Ok(()),
@@ -290,7 +291,7 @@ fn crash_after(random: &mut Random) -> u32 {
 }
 
 /// What a caller has to reckon with.
-fn expected(error: LedgerError) -> Verdict {
+fn expected(error: LedgerError) -> CaseResult {
     match error {
         LedgerError::Store(error) if is_injected(&error) => Ok(()),
         LedgerError::Illegal(_) | LedgerError::PartitionFailed { .. } => Ok(()),
@@ -302,10 +303,13 @@ fn expected(error: LedgerError) -> Verdict {
     }
 }
 
-async fn nothing_is_left<S: LedgerStore>(ledger: &SharedLedger<S>, controller: &FakeController) -> Verdict {
+async fn nothing_is_left<S: LedgerStore>(
+    ledger: &SharedLedger<S>,
+    controller: &FakeController,
+) -> CaseResult {
     let rule = "when all owners are gone and what was begun is repaired, nothing is left";
     for _ in 0..REPAIRS {
-        ok(rule, ledger.repair(&|_: &Entry| Life::Dead).await)?;
+        ok(rule, ledger.repair(&|_: &Entry| OwnerLiveness::Dead).await)?;
         if ok(rule, ledger.list().await)?.is_empty() {
             break;
         }
@@ -382,7 +386,7 @@ impl<S: LedgerStore> LedgerStore for Unreliable<S> {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         self.store.turn().await
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    AgentId, AllocationId, CallWindow, Change, ControllerName, Entry, EntryState, Exclusion, ExclusionId,
-    ExclusionOwner, ExclusionTarget, IpuCount, IpuPlace, JobKey, LedgerState, LineRules, Operation, Owner,
-    PartitionSpec, Pin, PlacedBy, Refused, Request, Timestamp, World,
+    AgentId, AllocationId, CallWindow, Change, ControllerName, ControllerRejection, ControllersSnapshot,
+    Cordon, CordonId, CordonOwner, CordonTarget, Entry, EntryState, IpuCount, IpuPlace, JobKey, LedgerState,
+    Operation, Owner, PartitionSpec, PlacedBy, PlacementConstraint, QueuePolicy, Request, Timestamp,
 };
 
 /// The change that puts [`entry`].
@@ -27,22 +27,22 @@ pub(super) fn remove(name: &str) -> Change {
     Change::Remove(entry(name).id)
 }
 
-/// The change that excludes one IPU under the id `name`.
-pub(super) fn exclude(name: &str, reason: &str) -> Change {
-    let mut exclusion = Exclusion::new(
-        made(ExclusionId::new(name)),
+/// The change that cordons one IPU under the id `name`.
+pub(super) fn cordon(name: &str, reason: &str) -> Change {
+    let mut cordon = Cordon::new(
+        made(CordonId::new(name)),
         controller(),
-        ExclusionTarget::Ipu(made(AgentId::new("agent-1")), 3),
-        made(ExclusionOwner::new("system:serviceaccount:suite:somebody")),
+        CordonTarget::Ipu(made(AgentId::new("agent-1")), 3),
+        made(CordonOwner::new("system:serviceaccount:suite:somebody")),
         format!("{reason} {TEXT}"),
     );
-    exclusion.since = Timestamp::from_millis(u64::MAX);
-    Change::Exclude(Arc::new(exclusion))
+    cordon.since = Timestamp::from_millis(u64::MAX);
+    Change::Cordon(Arc::new(cordon))
 }
 
-/// The change that lifts [`exclude`].
+/// The change that lifts [`cordon`].
 pub(super) fn lift(name: &str) -> Change {
-    Change::Lift(made(ExclusionId::new(name)))
+    Change::Lift(made(CordonId::new(name)))
 }
 
 /// An entry as the ledger makes it for a request that has to wait.
@@ -57,8 +57,12 @@ pub(super) fn entry(name: &str) -> Entry {
         now: Timestamp::from_millis(1_700_000_000_000),
         settle: Duration::from_secs(30),
     };
-    let step =
-        made(LedgerState::default().request(&request, &World::default(), &LineRules::default(), window));
+    let step = made(LedgerState::default().request(
+        &request,
+        &ControllersSnapshot::default(),
+        &QueuePolicy::default(),
+        window,
+    ));
     match step.changes.first() {
         Some(Change::Put(entry)) => Entry::clone(entry),
         other => panic!("a first request is recorded, not {other:?}"),
@@ -94,7 +98,7 @@ pub(super) fn of_every_kind() -> Vec<Entry> {
 }
 
 fn every_state() -> Vec<EntryState> {
-    let refused = Refused {
+    let refused = ControllerRejection {
         controller: controller(),
         words: TEXT.into(),
         fingerprint: u64::MAX,
@@ -151,7 +155,7 @@ fn full(name: &str, state: EntryState) -> Entry {
     entry.account = Some(TEXT.into());
     entry.preemptible = true;
     entry.holder = TEXT.into();
-    entry.pin = Pin {
+    entry.pin = PlacementConstraint {
         controller: Some(controller()),
         ipus: vec![place(63), place(0)],
     };

@@ -10,13 +10,13 @@ use tempfile::TempDir;
 /// The place of one ledger. A store that is opened here for the first time is empty; whenever it is opened again it is the
 /// same ledger. Gone, with all files in it, when the case is over.
 #[derive(Debug)]
-pub struct StoreHome {
+pub struct StoreFactory {
     directory: TempDir,
     name: String,
     shared: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl StoreHome {
+impl StoreFactory {
     pub(crate) fn new() -> Self {
         static HOMES: AtomicU64 = AtomicU64::new(0);
         let number = HOMES.fetch_add(1, Ordering::Relaxed);

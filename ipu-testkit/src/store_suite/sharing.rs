@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ipu_ledger::{LedgerStore, Revision};
 use tokio::task::{JoinSet, yield_now};
 
-use super::bench::{Bench, Verdict, all, commit, error_text, holds, load, newer};
-use super::book::Book;
+use super::bench::{Bench, CaseResult, all, commit, error_text, holds, load, newer};
+use super::book::LedgerContents;
 use super::entries::{entry, put, put_attempt, remove};
 use crate::suite::{broken, same};
 
@@ -19,7 +19,7 @@ const READERS: usize = 3;
 
 pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let stores = bench.open_all(3).await;
     let (mut revision, mut book) = load(&stores[0]).await?;
     for store in &stores {
@@ -51,8 +51,8 @@ pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
 
 pub(super) async fn what_is_committed_is_there_after_reopening<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
-    let mut book = Book::default();
+) -> CaseResult {
+    let mut book = LedgerContents::default();
     let mut known = None;
     for number in 0..6 {
         // Each process opens, looks whether all is there, writes once and is gone.
@@ -84,7 +84,7 @@ pub(super) async fn what_is_committed_is_there_after_reopening<S: LedgerStore>(
 
 pub(super) async fn readers_see_whole_commits_and_never_go_back<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let (writer, revision) = bench.open_with(&pair(0)).await?;
     let written = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
@@ -122,7 +122,7 @@ pub(super) async fn readers_see_whole_commits_and_never_go_back<S: LedgerStore>(
     Ok(())
 }
 
-async fn write_pairs(writer: &impl LedgerStore, mut revision: Revision) -> Verdict {
+async fn write_pairs(writer: &impl LedgerStore, mut revision: Revision) -> CaseResult {
     for number in 1..=WRITES {
         revision = writer.commit(&revision, &pair(number)).await.map_err(|error| {
             let rule = "whoever writes alone is not refused while others read";
@@ -142,7 +142,7 @@ fn pair(number: u32) -> [ipu_core::Change; 2] {
 }
 
 /// Which write of the pair `book` shows.
-fn whole(book: &Book) -> Verdict<u32> {
+fn whole(book: &LedgerContents) -> CaseResult<u32> {
     let attempt = |name| book.get(&entry(name).id).map(|entry| entry.attempt);
     match (attempt("left"), attempt("right")) {
         (Some(left), Some(right)) if left == right => Ok(left),

@@ -7,8 +7,8 @@ use ipu_core::Change;
 use ipu_ledger::{LedgerStore, Revision, StoreError};
 use tokio::task::{JoinSet, yield_now};
 
-use super::bench::{Bench, Verdict, all, commit, conflict, error_text, holds, load};
-use super::book::Book;
+use super::bench::{Bench, CaseResult, all, commit, conflict, error_text, holds, load};
+use super::book::LedgerContents;
 use super::entries::{entry, put, put_attempt, remove};
 use crate::suite::broken;
 
@@ -26,12 +26,12 @@ const RACES: u32 = 6;
 
 pub(super) async fn a_commit_on_an_old_revision_is_refused_and_changes_nothing<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let (store, other) = (bench.open().await, bench.open().await);
     let empty = load(&store).await?.0;
     let first = commit(&store, &empty, &[put("a"), put("b")]).await?;
     let second = commit(&other, &first, &[put_attempt("a", 1)]).await?;
-    let mut book = Book::after(&[put("b"), put_attempt("a", 1)]);
+    let mut book = LedgerContents::after(&[put("b"), put_attempt("a", 1)]);
     let unknown = Revision::new("a revision that no store made");
     for old in [&empty, &first, &unknown] {
         // Something else, the same again, and what does not touch anything that changed since.
@@ -58,7 +58,7 @@ pub(super) async fn a_commit_on_an_old_revision_is_refused_and_changes_nothing<S
     Ok(())
 }
 
-pub(super) async fn a_revision_never_comes_back<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn a_revision_never_comes_back<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
     let mut store = bench.open().await;
     let mut revision = load(&store).await?.0;
     let mut seen = BTreeSet::from([revision.to_string()]);
@@ -89,7 +89,7 @@ pub(super) async fn a_revision_never_comes_back<S: LedgerStore>(bench: &Bench<'_
 
 pub(super) async fn a_commit_that_is_sent_twice_is_taken_once<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let (store, basis) = bench.open_with(&[put("a")]).await?;
     let changes = [put_attempt("a", 1), put("b")];
     let taken = commit(&store, &basis, &changes).await?;
@@ -97,7 +97,7 @@ pub(super) async fn a_commit_that_is_sent_twice_is_taken_once<S: LedgerStore>(
     conflict(&store, &basis, &changes).await?;
     conflict(&bench.open().await, &basis, &changes).await?;
     let rule = "after a lost reply, load tells what became of the commit";
-    let found = holds(&store, rule, &Book::after(&changes)).await?;
+    let found = holds(&store, rule, &LedgerContents::after(&changes)).await?;
     if found != taken {
         return Err(broken(rule, format!("revision {taken}"), found));
     }
@@ -108,7 +108,7 @@ pub(super) async fn a_commit_that_is_sent_twice_is_taken_once<S: LedgerStore>(
     let found = holds(
         &store,
         "a duplicate that comes late changes nothing",
-        &Book::after(&[put("a")]),
+        &LedgerContents::after(&[put("a")]),
     )
     .await?;
     if found != undone {
@@ -123,7 +123,7 @@ pub(super) async fn a_commit_that_is_sent_twice_is_taken_once<S: LedgerStore>(
 
 pub(super) async fn exactly_one_of_several_commits_on_one_revision_wins<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let stores: Vec<_> = bench.open_all(WRITERS).await.into_iter().map(Arc::new).collect();
     for race in 0..RACES {
         let (basis, mut book) = load(&*stores[0]).await?;
@@ -163,7 +163,9 @@ pub(super) async fn exactly_one_of_several_commits_on_one_revision_wins<S: Ledge
     Ok(())
 }
 
-pub(super) async fn writers_at_the_same_time_lose_no_update<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn writers_at_the_same_time_lose_no_update<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> CaseResult {
     let (first, _) = bench.open_with(&[put("counted")]).await?;
     let mut writers = JoinSet::new();
     for (number, store) in bench.open_all(WRITERS).await.into_iter().enumerate() {
@@ -178,7 +180,7 @@ pub(super) async fn writers_at_the_same_time_lose_no_update<S: LedgerStore>(benc
     }
     all(writers).await?;
     let counted = number_of(WRITERS) * UPDATES;
-    let mut book = Book::after(&[put_attempt("counted", counted)]);
+    let mut book = LedgerContents::after(&[put_attempt("counted", counted)]);
     for number in 0..WRITERS {
         book.apply(&[put_attempt(&format!("writer{number}"), UPDATES)]);
     }
@@ -192,7 +194,7 @@ pub(super) async fn writers_at_the_same_time_lose_no_update<S: LedgerStore>(benc
 }
 
 /// Counts the shared entry up by one, and writes how often in an entry of its own.
-async fn count<S: LedgerStore>(store: &S, own: &str, update: u32, takes_turns: bool) -> Verdict {
+async fn count<S: LedgerStore>(store: &S, own: &str, update: u32, takes_turns: bool) -> CaseResult {
     for _ in 0..TRIES {
         let turn = match takes_turns {
             true => Some(super::turns::turn(store).await?),

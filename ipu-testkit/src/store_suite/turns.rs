@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ipu_ledger::{LedgerStore, Turn};
+use ipu_ledger::{LedgerStore, WriteLock};
 use tokio::sync::oneshot;
 
-use super::bench::{Bench, Verdict, commit, error_text, holds, joined, load, several_yields};
-use super::book::Book;
+use super::bench::{Bench, CaseResult, commit, error_text, holds, joined, load, several_yields};
+use super::book::LedgerContents;
 use super::crashing::polled;
 use super::entries::put;
 use crate::suite::broken;
@@ -15,14 +15,14 @@ use crate::suite::broken;
 const GIVEN_UP_AFTER: u32 = 3;
 
 /// A turn, waited for as long as it takes.
-pub(super) async fn turn(store: &impl LedgerStore) -> Verdict<Turn> {
+pub(super) async fn turn(store: &impl LedgerStore) -> CaseResult<WriteLock> {
     store
         .turn()
         .await
         .map_err(|error| broken("whoever waits for a turn gets it", "a turn", error_text(&error)))
 }
 
-pub(super) async fn a_turn_ends_when_it_is_dropped<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn a_turn_ends_when_it_is_dropped<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
     let (store, other) = (bench.open().await, Arc::new(bench.open().await));
     for _ in 0..3 {
         let held = turn(&store).await?;
@@ -38,7 +38,9 @@ pub(super) async fn a_turn_ends_when_it_is_dropped<S: LedgerStore>(bench: &Bench
     Ok(())
 }
 
-pub(super) async fn a_turn_ends_with_the_task_that_has_it<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn a_turn_ends_with_the_task_that_has_it<S: LedgerStore>(
+    bench: &Bench<'_, S>,
+) -> CaseResult {
     let holder = bench.open().await;
     let (told, hears) = oneshot::channel();
     let holding = tokio::spawn(async move {
@@ -64,7 +66,7 @@ pub(super) async fn a_turn_ends_with_the_task_that_has_it<S: LedgerStore>(bench:
 
 pub(super) async fn whoever_gives_up_waiting_for_a_turn_leaves_none_behind<S: LedgerStore>(
     bench: &Bench<'_, S>,
-) -> Verdict {
+) -> CaseResult {
     let (store, impatient, other) = (bench.open().await, bench.open().await, bench.open().await);
     for polls in 0..GIVEN_UP_AFTER {
         let held = turn(&store).await?;
@@ -81,7 +83,7 @@ pub(super) async fn whoever_gives_up_waiting_for_a_turn_leaves_none_behind<S: Le
     Ok(())
 }
 
-pub(super) async fn a_commit_needs_no_turn<S: LedgerStore>(bench: &Bench<'_, S>) -> Verdict {
+pub(super) async fn a_commit_needs_no_turn<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
     let (store, other) = (bench.open().await, bench.open().await);
     let held = turn(&store).await?;
     // A process that does not take turns must get through: safety rests on the compare-and-swap, and turns on nothing.
@@ -89,7 +91,7 @@ pub(super) async fn a_commit_needs_no_turn<S: LedgerStore>(bench: &Bench<'_, S>)
     let first = commit(&other, &empty, &[put("a")]).await?;
     commit(&store, &first, &[put("b")]).await?;
     drop(held);
-    let book = Book::after(&[put("a"), put("b")]);
+    let book = LedgerContents::after(&[put("a"), put("b")]);
     holds(&other, "commits with and without a turn are taken", &book).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipu_core::{
-    AllocationId, Block, ExclusionOwner, Inventory, IpuAddress, IpuCount, PartitionId, PlacementRequest,
+    AllocationId, Block, CordonOwner, Inventory, IpuAddress, IpuCount, PartitionId, PlacementRequest,
     Topology,
 };
 use proptest::prelude::*;
@@ -58,21 +58,21 @@ pub enum Operation {
         /// Which one of those that there are.
         which: Index,
     },
-    /// Exclude IPUs.
-    Exclude {
+    /// Cordon IPUs.
+    Cordon {
         /// The number of the owner.
         owner: u8,
         /// The IPUs.
         ats: Vec<Index>,
     },
-    /// Lift exclusions that may not be there.
+    /// Lift cordons that may not be there.
     Lift {
         /// The number of the owner.
         owner: u8,
         /// The IPUs.
         ats: Vec<Index>,
     },
-    /// Lift all that the owner excludes.
+    /// Lift all that the owner cordons.
     LiftAll {
         /// The number of the owner.
         owner: u8,
@@ -87,10 +87,10 @@ pub enum InventoryChange {
     Occupy(PartitionId, Block),
     /// [`Inventory::vacate`].
     Vacate(PartitionId),
-    /// [`Inventory::exclude`].
-    Exclude(ExclusionOwner, BTreeSet<IpuAddress>),
+    /// [`Inventory::cordon`].
+    Cordon(CordonOwner, BTreeSet<IpuAddress>),
     /// [`Inventory::lift`].
-    Lift(ExclusionOwner, BTreeSet<IpuAddress>),
+    Lift(CordonOwner, BTreeSet<IpuAddress>),
 }
 
 impl InventoryChange {
@@ -120,10 +120,10 @@ impl InventoryChange {
                 assert_eq!(ipus, held, "{self:?}");
                 !held.is_empty()
             }
-            Self::Exclude(owner, ipus) => {
-                let holders = reference.exclude(owner, ipus);
-                let excluded = inventory.exclude(owner, ipus.iter().copied());
-                assert_eq!(excluded.ok(), holders, "{self:?}");
+            Self::Cordon(owner, ipus) => {
+                let holders = reference.cordon(owner, ipus);
+                let cordoned = inventory.cordon(owner, ipus.iter().copied());
+                assert_eq!(cordoned.ok(), holders, "{self:?}");
                 holders.is_some()
             }
             Self::Lift(owner, ipus) => {
@@ -165,11 +165,11 @@ impl Operation {
                 }
                 InventoryChange::Vacate(which.get(&holders).clone())
             }
-            Self::Exclude { owner, ats } => InventoryChange::Exclude(owner_id(*owner), pick(ats)),
+            Self::Cordon { owner, ats } => InventoryChange::Cordon(owner_id(*owner), pick(ats)),
             Self::Lift { owner, ats } => InventoryChange::Lift(owner_id(*owner), pick(ats)),
             Self::LiftAll { owner } => {
                 let owner = owner_id(*owner);
-                let own = reference.exclusions().into_iter();
+                let own = reference.cordons().into_iter();
                 let ipus = own.filter(|(other, _)| *other == owner).map(|(_, at)| at);
                 InventoryChange::Lift(owner.clone(), ipus.collect())
             }
@@ -204,7 +204,7 @@ pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
             .prop_map(|(order, spared)| Operation::Fill { order, spared }),
         4 => holder().prop_map(|holder| Operation::Vacate { holder }),
         2 => any::<Index>().prop_map(|which| Operation::VacateAny { which }),
-        2 => (owner(), ats(4)).prop_map(|(owner, ats)| Operation::Exclude { owner, ats }),
+        2 => (owner(), ats(4)).prop_map(|(owner, ats)| Operation::Cordon { owner, ats }),
         1 => (owner(), ats(4)).prop_map(|(owner, ats)| Operation::Lift { owner, ats }),
         1 => owner().prop_map(|owner| Operation::LiftAll { owner }),
     ];
@@ -214,7 +214,7 @@ pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
 /// A topology to which things were done, and a request for a partition.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Situation {
+pub struct PlacementCase {
     /// Where things are, by the reference.
     pub reference: ReferenceInventory,
     /// The same as an inventory.
@@ -227,7 +227,7 @@ pub struct Situation {
 
 /// Situations, mostly of small topologies, so that everything can be tried: a request of more than 64 IPUs has at most a
 /// few hundred choices.
-pub fn situations() -> impl Strategy<Value = Situation> {
+pub fn situations() -> impl Strategy<Value = PlacementCase> {
     prop_oneof![
         10 => situations_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
         2 => situations_on(wide_topologies().boxed(), 3, (6_u32..=10).boxed()),
@@ -240,7 +240,7 @@ fn situations_on(
     topologies: BoxedStrategy<Topology>,
     most: usize,
     orders: BoxedStrategy<u32>,
-) -> impl Strategy<Value = Situation> {
+) -> impl Strategy<Value = PlacementCase> {
     (topologies, operations(most), orders, requested())
         .prop_map(|(topology, operations, order, scope)| situation(&topology, &operations, order, scope))
 }
@@ -274,7 +274,7 @@ pub(crate) fn requested() -> impl Strategy<Value = Scope> {
     ]
 }
 
-fn situation(topology: &Topology, operations: &[Operation], order: u32, scope: Scope) -> Situation {
+fn situation(topology: &Topology, operations: &[Operation], order: u32, scope: Scope) -> PlacementCase {
     let (mut reference, mut inventory) = (ReferenceInventory::new(topology), Inventory::new(topology));
     let mut history = Vec::new();
     for operation in operations {
@@ -282,7 +282,7 @@ fn situation(topology: &Topology, operations: &[Operation], order: u32, scope: S
         history.extend(changes.filter(|change| change.apply(&mut reference, &mut inventory)));
     }
     let size = tryable(&reference, order);
-    Situation {
+    PlacementCase {
         reference,
         inventory,
         request: PlacementRequest::of_size(size).in_allocation(scope.of(topology)),
@@ -350,6 +350,6 @@ fn holder_id(number: u8) -> PartitionId {
         .expect("letters, digits and dashes are an id")
 }
 
-fn owner_id(number: u8) -> ExclusionOwner {
-    ExclusionOwner::new(format!("owner-{number}")).expect("letters, digits and dashes are a name")
+fn owner_id(number: u8) -> CordonOwner {
+    CordonOwner::new(format!("owner-{number}")).expect("letters, digits and dashes are a name")
 }

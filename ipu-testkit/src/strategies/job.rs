@@ -74,8 +74,8 @@ pub fn plausible_manifests() -> impl Strategy<Value = Value> {
 }
 
 /// A job as JSON: some of the fields, each with one of the values that `value` makes for its kind.
-fn manifests<S: Strategy<Value = Value>>(value: fn(Kind) -> S) -> impl Strategy<Value = Value> {
-    let object = |fields: &[(&'static str, Kind)]| {
+fn manifests<S: Strategy<Value = Value>>(value: fn(FieldKind) -> S) -> impl Strategy<Value = Value> {
+    let object = |fields: &[(&'static str, FieldKind)]| {
         let fields: Vec<_> = fields
             .iter()
             .map(|(name, kind)| (Just(*name), option::weighted(0.7, value(*kind))))
@@ -87,35 +87,35 @@ fn manifests<S: Strategy<Value = Value>>(value: fn(Kind) -> S) -> impl Strategy<
             Value::Object(given.collect::<Map<_, _>>())
         })
     };
-    let part = |fields: &[(&'static str, Kind)]| option::of(object(fields));
-    let metadata = object(&[("namespace", Kind::Name), ("generateName", Kind::Name)]);
-    let key = (value(Kind::Name), value(Kind::Name));
+    let part = |fields: &[(&'static str, FieldKind)]| option::of(object(fields));
+    let metadata = object(&[("namespace", FieldKind::Name), ("generateName", FieldKind::Name)]);
+    let key = (value(FieldKind::Name), value(FieldKind::Name));
     let spec = object(&[
-        ("jobInstances", Kind::Count),
-        ("workersPerJobInstance", Kind::Few),
-        ("workerPerJobInstance", Kind::Few),
-        ("modelReplicasPerWorker", Kind::Few),
-        ("modelReplicas", Kind::Few),
-        ("ipusPerModelReplica", Kind::Few),
-        ("cleanPodPolicy", Kind::Policy),
-        ("ttlSecondsAfterFinished", Kind::Count),
-        ("activeDeadlineSeconds", Kind::Count),
-        ("startDeadlineSeconds", Kind::Count),
-        ("priority", Kind::Count),
-        ("account", Kind::Name),
-        ("suspend", Kind::Flag),
-        ("reconfigurable", Kind::Flag),
+        ("jobInstances", FieldKind::Count),
+        ("workersPerJobInstance", FieldKind::Few),
+        ("workerPerJobInstance", FieldKind::Few),
+        ("modelReplicasPerWorker", FieldKind::Few),
+        ("modelReplicas", FieldKind::Few),
+        ("ipusPerModelReplica", FieldKind::Few),
+        ("cleanPodPolicy", FieldKind::Policy),
+        ("ttlSecondsAfterFinished", FieldKind::Count),
+        ("activeDeadlineSeconds", FieldKind::Count),
+        ("startDeadlineSeconds", FieldKind::Count),
+        ("priority", FieldKind::Count),
+        ("account", FieldKind::Name),
+        ("suspend", FieldKind::Flag),
+        ("reconfigurable", FieldKind::Flag),
     ]);
     let parts = (
-        part(&[("ttl", Kind::Count)]),
-        part(&[("command", Kind::Words)]),
+        part(&[("ttl", FieldKind::Count)]),
+        part(&[("command", FieldKind::Words)]),
         part(&[
-            ("type", Kind::Restart),
-            ("backOffLimit", Kind::Count),
-            ("exitCodes", Kind::Codes),
+            ("type", FieldKind::Restart),
+            ("backOffLimit", FieldKind::Count),
+            ("exitCodes", FieldKind::Codes),
         ]),
-        part(&[("replicas", Kind::Few)]),
-        option::weighted(0.9, value(Kind::Count)),
+        part(&[("replicas", FieldKind::Few)]),
+        option::weighted(0.9, value(FieldKind::Count)),
     );
     (metadata, key, spec, parts).prop_map(|(mut metadata, (name, uid), mut spec, parts)| {
         metadata["name"] = name;
@@ -138,7 +138,7 @@ fn manifests<S: Strategy<Value = Value>>(value: fn(Kind) -> S) -> impl Strategy<
 
 /// What a field is meant to hold.
 #[derive(Clone, Copy)]
-enum Kind {
+enum FieldKind {
     Name,
     Count,
     /// A small count: of workers and replicas, which must go together with one another and with the IPUs.
@@ -150,17 +150,17 @@ enum Kind {
     Words,
 }
 
-fn likely_value(kind: Kind) -> BoxedStrategy<Value> {
+fn likely_value(kind: FieldKind) -> BoxedStrategy<Value> {
     let texts = |texts: &'static [&'static str]| select(texts).prop_map(Value::from).boxed();
     match kind {
-        Kind::Name => "[a-z][a-z0-9-]{0,50}".prop_map(Value::from).boxed(),
-        Kind::Count => power_of_two(0..8),
-        Kind::Few => power_of_two(0..2),
-        Kind::Policy => texts(&["None", "Workers", "All"]),
-        Kind::Restart => texts(&["Always", "OnFailure", "Never", "ExitCode"]),
-        Kind::Codes => texts(&["1", "128-255,42", "1-300", "9-3"]),
-        Kind::Flag => any::<bool>().prop_map(Value::from).boxed(),
-        Kind::Words => vec("[a-z]{1,6}", 1..3).prop_map(Value::from).boxed(),
+        FieldKind::Name => "[a-z][a-z0-9-]{0,50}".prop_map(Value::from).boxed(),
+        FieldKind::Count => power_of_two(0..8),
+        FieldKind::Few => power_of_two(0..2),
+        FieldKind::Policy => texts(&["None", "Workers", "All"]),
+        FieldKind::Restart => texts(&["Always", "OnFailure", "Never", "ExitCode"]),
+        FieldKind::Codes => texts(&["1", "128-255,42", "1-300", "9-3"]),
+        FieldKind::Flag => any::<bool>().prop_map(Value::from).boxed(),
+        FieldKind::Words => vec("[a-z]{1,6}", 1..3).prop_map(Value::from).boxed(),
     }
 }
 
@@ -176,7 +176,7 @@ fn power_of_two(order: Range<u32>) -> BoxedStrategy<Value> {
     (order, any::<bool>()).prop_map(written).boxed()
 }
 
-fn any_value(kind: Kind) -> BoxedStrategy<Value> {
+fn any_value(kind: FieldKind) -> BoxedStrategy<Value> {
     const EDGES: [i64; 9] = [
         0,
         -1,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    BestFit, CallWindow, Change, ControllerName, ControllerView, EntryState, Illegal, Inventory, IpuCount,
-    IpuPlace, JobKey, LedgerState, Life, LinePolicy, LineRules, Listing, Location, Operation, Owner, Owners,
-    Partition, PartitionId, PartitionSpec, PartitionState, Pinned, Placement, PlacementPolicy,
-    PlacementRequest, Reason, Refused, Request, Service, Space, Step, Timestamp, World, place,
+    BestFit, CallWindow, Change, ControllerName, ControllerRejection, ControllerView, ControllersSnapshot,
+    EntryState, Inventory, InventoryCapacity, IpuCount, IpuPlace, JobKey, LedgerState, Listing, Location,
+    OnNoCapacity, Operation, Owner, OwnerLiveness, Owners, Partition, PartitionId, PartitionSpec,
+    PartitionState, Pinned, Placement, PlacementPolicy, PlacementRequest, QueuePolicy, Reason, Request,
+    ServiceState, Timestamp, Transition, TransitionError, place,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -29,7 +30,7 @@ pub struct LedgerController {
     /// What each of its partitions is made of.
     pub specs: BTreeMap<PartitionId, PartitionSpec>,
     /// Whether it gets new partitions.
-    pub service: Service,
+    pub service: ServiceState,
     /// Whether it can be asked.
     pub reachable: bool,
 }
@@ -46,7 +47,10 @@ impl LedgerController {
                 state: PartitionState::Active,
             })
         });
-        let listing = Listing::new(partitions, Box::new(Space::new(self.inventory.clone())));
+        let listing = Listing::new(
+            partitions,
+            Box::new(InventoryCapacity::new(self.inventory.clone())),
+        );
         ControllerView {
             name: self.name.clone(),
             service: self.service,
@@ -105,7 +109,7 @@ pub struct LedgerCase {
     /// The controllers, in the order of the configuration.
     pub controllers: Vec<LedgerController>,
     /// The rules of the line.
-    pub rules: LineRules,
+    pub rules: QueuePolicy,
     /// Every request that was or will be made.
     pub requests: Vec<Request>,
     /// Now.
@@ -115,8 +119,8 @@ pub struct LedgerCase {
 impl LedgerCase {
     /// The controllers as the ledger sees them.
     #[must_use]
-    pub fn world(&self) -> World {
-        World::of(self.controllers.iter().map(LedgerController::view).collect())
+    pub fn world(&self) -> ControllersSnapshot {
+        ControllersSnapshot::of(self.controllers.iter().map(LedgerController::view).collect())
     }
 
     /// When a call is made now.
@@ -142,7 +146,7 @@ impl LedgerCase {
     }
 
     /// Commits a step if it is legal.
-    fn take<T>(&mut self, step: Result<Step<T>, Illegal>) {
+    fn take<T>(&mut self, step: Result<Transition<T>, TransitionError>) {
         if let Ok(step) = step {
             self.commit(&step.changes);
         }
@@ -151,7 +155,7 @@ impl LedgerCase {
 
 /// One thing that happens to a ledger or to a controller.
 #[derive(Clone, Debug)]
-enum Move {
+enum LedgerMove {
     Ask(Index),
     AskAgainForNextAttempt(Index),
     Answer(Index),
@@ -168,7 +172,7 @@ enum Move {
         order: u32,
         number: u8,
     },
-    Service(Index, Service),
+    Service(Index, ServiceState),
     Reachable(Index, bool),
     Time(u64),
 }
@@ -179,19 +183,19 @@ pub fn ledgers() -> impl Strategy<Value = LedgerCase> {
     let one = any::<Index>;
     let some = || prop::collection::vec(any::<Index>(), 0..3);
     let next = prop_oneof![
-        8 => one().prop_map(Move::Ask),
-        1 => one().prop_map(Move::AskAgainForNextAttempt),
-        8 => one().prop_map(Move::Answer),
-        1 => one().prop_map(Move::Break),
-        1 => one().prop_map(Move::Reset),
-        3 => one().prop_map(Move::Release),
-        2 => one().prop_map(Move::Removed),
-        2 => (some(), some()).prop_map(|(dead, live)| Move::Repair { dead, live }),
+        8 => one().prop_map(LedgerMove::Ask),
+        1 => one().prop_map(LedgerMove::AskAgainForNextAttempt),
+        8 => one().prop_map(LedgerMove::Answer),
+        1 => one().prop_map(LedgerMove::Break),
+        1 => one().prop_map(LedgerMove::Reset),
+        3 => one().prop_map(LedgerMove::Release),
+        2 => one().prop_map(LedgerMove::Removed),
+        2 => (some(), some()).prop_map(|(dead, live)| LedgerMove::Repair { dead, live }),
         1 => (one(), 0_u32..=5, 0_u8..4)
-            .prop_map(|(controller, order, number)| Move::Stranger { controller, order, number }),
-        1 => (one(), select(vec![Service::Open, Service::Draining])).prop_map(|(at, service)| Move::Service(at, service)),
-        1 => (one(), any::<bool>()).prop_map(|(at, reachable)| Move::Reachable(at, reachable)),
-        3 => (0_u64..90_000).prop_map(Move::Time),
+            .prop_map(|(controller, order, number)| LedgerMove::Stranger { controller, order, number }),
+        1 => (one(), select(vec![ServiceState::Open, ServiceState::Draining])).prop_map(|(at, service)| LedgerMove::Service(at, service)),
+        1 => (one(), any::<bool>()).prop_map(|(at, reachable)| LedgerMove::Reachable(at, reachable)),
+        3 => (0_u64..90_000).prop_map(LedgerMove::Time),
     ];
     let controllers = prop::collection::vec(topologies(), 1..=2);
     (
@@ -201,13 +205,13 @@ pub fn ledgers() -> impl Strategy<Value = LedgerCase> {
         prop::collection::vec(next, 0..40),
     )
         .prop_map(|(topologies, requests, overtake_limit, moves)| {
-            let mut rules = LineRules::default();
+            let mut rules = QueuePolicy::default();
             rules.overtake_limit = overtake_limit;
             let controllers = (1..).zip(topologies).map(|(number, topology)| LedgerController {
                 name: ControllerName::new(format!("controller-{number}")).expect("letters are a name"),
                 inventory: Inventory::new(&topology),
                 specs: BTreeMap::new(),
-                service: Service::Open,
+                service: ServiceState::Open,
                 reachable: true,
             });
             let mut case = LedgerCase {
@@ -243,9 +247,9 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
                 request.priority = priority;
                 request.max_runtime = runtime.map(Duration::from_secs);
                 request.line = if wait {
-                    LinePolicy::Wait
+                    OnNoCapacity::Wait
                 } else {
-                    LinePolicy::Refuse
+                    OnNoCapacity::Refuse
                 };
                 request
             });
@@ -261,23 +265,23 @@ fn owner(job: &str) -> Owner {
 }
 
 impl LedgerCase {
-    fn moved(&mut self, next: &Move) {
+    fn moved(&mut self, next: &LedgerMove) {
         match next {
-            Move::Ask(which) => self.ask(&which.get(&self.requests).clone()),
-            Move::AskAgainForNextAttempt(which) => {
+            LedgerMove::Ask(which) => self.ask(&which.get(&self.requests).clone()),
+            LedgerMove::AskAgainForNextAttempt(which) => {
                 let which = which.index(self.requests.len());
                 self.requests[which].attempt += 1;
                 self.ask(&self.requests[which].clone());
             }
-            Move::Answer(which) => self.answer(&which.get(&self.requests).id.clone()),
-            Move::Break(which) => {
+            LedgerMove::Answer(which) => self.answer(&which.get(&self.requests).id.clone()),
+            LedgerMove::Break(which) => {
                 let Request { id, attempt, .. } = which.get(&self.requests);
                 let step = self
                     .state
                     .broken(id, *attempt, None, vec!["link down".into()], self.now);
                 self.take(step);
             }
-            Move::Reset(which) => {
+            LedgerMove::Reset(which) => {
                 let request = which.get(&self.requests);
                 let window = self.window();
                 let step = self
@@ -285,7 +289,7 @@ impl LedgerCase {
                     .reset(&request.id, &request.owner, request.attempt, window);
                 self.take(step);
             }
-            Move::Release(which) => {
+            LedgerMove::Release(which) => {
                 let request = which.get(&self.requests);
                 let step = self.state.release(
                     &request.id,
@@ -296,9 +300,9 @@ impl LedgerCase {
                 );
                 self.take(step);
             }
-            Move::Removed(which) => self.removed(&which.get(&self.requests).id.clone()),
-            Move::Repair { dead, live } => self.repair(dead, live),
-            Move::Stranger {
+            LedgerMove::Removed(which) => self.removed(&which.get(&self.requests).id.clone()),
+            LedgerMove::Repair { dead, live } => self.repair(dead, live),
+            LedgerMove::Stranger {
                 controller,
                 order,
                 number,
@@ -311,15 +315,15 @@ impl LedgerCase {
                     self.controllers[at].make(&id, &PartitionSpec::of_size(size), &[]);
                 }
             }
-            Move::Service(at, service) => {
+            LedgerMove::Service(at, service) => {
                 let at = at.index(self.controllers.len());
                 self.controllers[at].service = *service;
             }
-            Move::Reachable(at, reachable) => {
+            LedgerMove::Reachable(at, reachable) => {
                 let at = at.index(self.controllers.len());
                 self.controllers[at].reachable = *reachable;
             }
-            Move::Time(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
+            LedgerMove::Time(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
         }
     }
 
@@ -352,7 +356,7 @@ impl LedgerCase {
             self.take(step);
         } else if operation == Operation::Create {
             let view = controller.view();
-            let refused = Refused {
+            let refused = ControllerRejection {
                 controller: controller.name.clone(),
                 words: "no room".into(),
                 fingerprint: view.listing.map_or(0, |listing| listing.fingerprint()),
@@ -382,11 +386,11 @@ impl LedgerCase {
 
     /// The ledger is compared with the controllers and with what is known of these owners.
     fn repair(&mut self, dead: &[Index], live: &[Index]) {
-        let known = |which: &[Index], life: Life| {
+        let known = |which: &[Index], life: OwnerLiveness| {
             let ids = which.iter().map(|which| which.get(&self.requests).id.clone());
             ids.map(|id| (id, life)).collect::<Vec<_>>()
         };
-        let lives = [known(dead, Life::Dead), known(live, Life::Live)].concat();
+        let lives = [known(dead, OwnerLiveness::Dead), known(live, OwnerLiveness::Live)].concat();
         let owners = Owners {
             lives: lives.into_iter().collect(),
             claims: BTreeMap::new(),

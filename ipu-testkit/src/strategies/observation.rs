@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerName, Culprit, Exit, FirstFailure, Gone, InstanceFacts, InstanceStatus, JobPhase, JobStatus,
-    Observation, Outcome, PartitionFacts, ProcessFacts, ProcessPhase, Reason, Timestamp,
+    ControllerName, Exit, FailedComponent, FirstFailure, InstanceFacts, InstanceOutcome, InstanceStatus,
+    JobPhase, JobStatus, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase, Reason,
+    Timestamp,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -58,7 +59,7 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
     ]);
     let failure = moments().prop_map(|at| FirstFailure {
         instance: 0,
-        culprit: Culprit::Worker { worker: 1 },
+        culprit: FailedComponent::Worker { worker: 1 },
         attempt: 0,
         exit: Some(Exit::Code(3)),
         at,
@@ -95,7 +96,11 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
 fn memories() -> impl Strategy<Value = InstanceStatus> {
     let outcome = option::weighted(
         0.3,
-        select(vec![Outcome::Succeeded, Outcome::SessionOver, Outcome::Failed(3)]),
+        select(vec![
+            InstanceOutcome::Succeeded,
+            InstanceOutcome::SessionOver,
+            InstanceOutcome::Failed(3),
+        ]),
     );
     let times = (
         option::of(moments()),
@@ -149,8 +154,8 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
 }
 
 /// One of four workers that was taken away.
-fn gone() -> impl Strategy<Value = Gone> {
-    (option::of(0_u32..4), attempts()).prop_map(|(worker, attempt)| Gone { worker, attempt })
+fn gone() -> impl Strategy<Value = MissingProcess> {
+    (option::of(0_u32..4), attempts()).prop_map(|(worker, attempt)| MissingProcess { worker, attempt })
 }
 
 /// What is known of a partition: any state, mostly active.

@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 
 use async_trait::async_trait;
 use ipu_core::{Change, ChangeKey, Entry};
-use ipu_ledger::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, Turn};
-use ipu_testkit::StoreHome;
+use ipu_ledger::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, WriteLock};
+use ipu_testkit::StoreFactory;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
@@ -35,9 +35,9 @@ pub(crate) enum Fault {
     FullAfterHalf,
     /// Entries are not removed.
     LosesRemovals,
-    /// Exclusions are not kept.
-    IgnoresExclusions,
-    /// Exclusions are not lifted.
+    /// Cordons are not kept.
+    IgnoresCordons,
+    /// Cordons are not lifted.
     LosesLifts,
     /// `passed_over` is not stored.
     DropsPassedOver,
@@ -81,7 +81,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn open(home: &StoreHome, fault: Fault) -> Self {
+    pub(crate) fn open(home: &StoreFactory, fault: Fault) -> Self {
         let make = || {
             Arc::new(Common {
                 ledger: MemoryStore::new(),
@@ -121,7 +121,7 @@ impl Broken {
     fn kept(&self, changes: &[Change]) -> Vec<Change> {
         let keep = |change: &Change| match (self.fault, change) {
             (Fault::LosesRemovals, Change::Remove(_))
-            | (Fault::IgnoresExclusions, Change::Exclude(_))
+            | (Fault::IgnoresCordons, Change::Cordon(_))
             | (Fault::LosesLifts, Change::Lift(_)) => None,
             (Fault::DropsPassedOver, Change::Put(entry)) => {
                 let mut entry = Entry::clone(entry);
@@ -209,7 +209,7 @@ impl Broken {
 }
 
 fn of_content(now: &Snapshot) -> Revision {
-    Revision::new(format!("{:?} {:?}", now.entries, now.exclusions))
+    Revision::new(format!("{:?} {:?}", now.entries, now.cordons))
 }
 
 /// Does what the fault does when the caller has gone away.
@@ -289,15 +289,15 @@ impl LedgerStore for Broken {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         let turn = Arc::clone(&self.common.turns).acquire_owned().await.unwrap();
         match self.fault {
             Fault::TurnNeverEnds => {
                 turn.forget();
-                Ok(Turn::default())
+                Ok(WriteLock::default())
             }
-            Fault::CommitWaitsForTurn => Ok(Turn::held_by(turn)),
-            _ => Ok(Turn::default()),
+            Fault::CommitWaitsForTurn => Ok(WriteLock::held_by(turn)),
+            _ => Ok(WriteLock::default()),
         }
     }
 }

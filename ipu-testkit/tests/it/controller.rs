@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::PartitionId;
 use ipu_testkit::{
-    CallFault, CallKind, ControllerBench, FakeController, Fault, Injected, Setup, SuiteReport,
+    CallFault, CallKind, ControllerBench, FakeController, Fault, FaultSupport, Setup, SuiteReport,
     controller_suite,
 };
 use ipu_vipu_client::VipuController;
@@ -50,16 +50,16 @@ fn names_of_skipped(report: &SuiteReport) -> Vec<&'static str> {
     report.skipped.iter().map(|one| one.case).collect()
 }
 
-fn inject(controller: &FakeController, kind: CallKind, fault: CallFault) -> Injected {
+fn inject(controller: &FakeController, kind: CallKind, fault: CallFault) -> FaultSupport {
     let fault = match fault {
         CallFault::LostRequest | CallFault::Unavailable => Fault::Broken,
         CallFault::LostReply => Fault::LostReply,
         CallFault::Twice => Fault::Duplicate,
         CallFault::Delayed(by) => Fault::Slow(by),
-        _ => return Injected::Unsupported,
+        _ => return FaultSupport::Unsupported,
     };
     controller.inject(kind, fault);
-    Injected::Done
+    FaultSupport::Done
 }
 
 #[async_trait]
@@ -74,29 +74,29 @@ impl ControllerBench for Fake {
         Arc::new(self.0.clone())
     }
 
-    async fn inject(&self, kind: CallKind, fault: CallFault) -> Injected {
+    async fn inject(&self, kind: CallKind, fault: CallFault) -> FaultSupport {
         inject(&self.0, kind, fault)
     }
 
-    async fn set_operation_time(&self, operation: Duration) -> Injected {
+    async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
         self.0.operation(operation);
-        Injected::Done
+        FaultSupport::Done
     }
 
-    async fn break_partition(&self, id: &PartitionId) -> Injected {
+    async fn break_partition(&self, id: &PartitionId) -> FaultSupport {
         self.0.break_partition(id);
-        Injected::Done
+        FaultSupport::Done
     }
 
-    async fn restart(&self) -> Injected {
+    async fn restart(&self) -> FaultSupport {
         self.0.go_down();
         self.0.come_up();
-        Injected::Done
+        FaultSupport::Done
     }
 
-    async fn stop(&self) -> Injected {
+    async fn stop(&self) -> FaultSupport {
         self.0.go_down();
-        Injected::Done
+        FaultSupport::Done
     }
 }
 

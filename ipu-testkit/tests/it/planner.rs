@@ -7,7 +7,8 @@ use std::path::Path;
 
 use ipu_core::{JobSpec, Observation, Plan, plan};
 use ipu_testkit::{
-    Fate, Happening, Hit, JobWorld, PlannerOptions, PlannerProperty, Room, Who, try_check_planner,
+    CapacityState, EventEffect, JobEvent, JobWorld, PlannerOptions, PlannerProperty, ProcessEnd, ProcessRole,
+    try_check_planner,
 };
 
 use broken::BROKEN;
@@ -104,7 +105,7 @@ fn what_happens_is_written_as_it_is_read() {
         "worker 0/0 runs",
     ];
     for line in lines {
-        let happening: Happening = line.parse().unwrap();
+        let happening: JobEvent = line.parse().unwrap();
         assert_eq!(happening.to_string(), line);
     }
     for wrong in [
@@ -114,27 +115,30 @@ fn what_happens_is_written_as_it_is_read() {
         "after noon",
         "partition 0",
     ] {
-        assert!(wrong.parse::<Happening>().is_err(), "{wrong}");
+        assert!(wrong.parse::<JobEvent>().is_err(), "{wrong}");
     }
 }
 
 #[test]
 fn a_world_refuses_to_share_a_device() {
     let mut world = JobWorld::new(["workers=1"]).unwrap();
-    world.room = Room::Full;
+    world.room = CapacityState::Full;
     for _ in 0..3 {
         world.pass(&plan(&world.job, &world.seen)).unwrap();
         world.progress();
     }
-    assert!(world.process(0, Who::Worker(0)).is_none(), "there is no room");
-    let ends = Happening::Process(0, Who::Worker(0), Fate::Vanishes);
-    assert_eq!(ends.happen(&mut world), Ok(Hit::Found));
-    world.room = Room::Free;
+    assert!(
+        world.process(0, ProcessRole::Worker(0)).is_none(),
+        "there is no room"
+    );
+    let ends = JobEvent::Process(0, ProcessRole::Worker(0), ProcessEnd::Vanishes);
+    assert_eq!(ends.happen(&mut world), Ok(EventEffect::Found));
+    world.room = CapacityState::Free;
     for _ in 0..3 {
         world.pass(&plan(&world.job, &world.seen)).unwrap();
         world.progress();
     }
-    assert!(world.process(0, Who::Worker(0)).is_some());
+    assert!(world.process(0, ProcessRole::Worker(0)).is_some());
     let before = world.seen.clone();
     let release = ipu_core::Effect::ReleasePartition {
         instance: 0,

@@ -5,7 +5,7 @@ mod caught;
 
 use std::path::Path;
 
-use ipu_core::{Block, PlacementPolicy, PlacementRequest, View};
+use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
 use ipu_testkit::{PolicyCheck, PolicyProperty, check_policy, check_policy_with};
 
 use broken::{Declines, GivesUpEarly, Spread};
@@ -43,7 +43,7 @@ fn a_policy_with_parameters_passes() {
         fn name(&self) -> &'static str {
             "either"
         }
-        fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+        fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
             if self.0 {
                 view.first_fit(request.size)
             } else {

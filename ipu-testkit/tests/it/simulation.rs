@@ -356,7 +356,7 @@ fn a_ledger_that_leaves_the_ipus_of_a_repeated_create_to_the_controller_is_caugh
 #[test]
 fn a_cordon_that_names_only_the_owners_of_listed_partitions_is_caught() {
     let mut options = SimOptions::default();
-    options.on_excluded = Some(Arc::new(|answer, listed| {
+    options.on_cordoned = Some(Arc::new(|answer, listed| {
         answer.holders.retain(|holder| listed.contains(&holder.id));
     }));
     assert_eq!(found_with(&options), "cordons_name_every_holder");

@@ -49,7 +49,7 @@ const MEANT: [(Fault, &str); 22] = [
     (Fault::FullAfterHalf, "a_large_ledger_is_kept_or_refused_whole"),
     (Fault::LosesRemovals, "changes_are_taken_in_their_order"),
     (
-        Fault::IgnoresExclusions,
+        Fault::IgnoresCordons,
         "exclusions_come_back_until_they_are_lifted",
     ),
     (Fault::LosesLifts, "exclusions_come_back_until_they_are_lifted"),
@@ -89,7 +89,7 @@ async fn drivers_on_a_store_that_keeps_what_is_over_come_to_harm() {
     let failure = broken(Fault::LosesRemovals).await;
     assert!(failure.is_broken(case), "{failure}");
     let case = "nothing_new_is_placed_on_what_another_process_excluded";
-    for fault in [Fault::IgnoresExclusions, Fault::LosesLifts] {
+    for fault in [Fault::IgnoresCordons, Fault::LosesLifts] {
         let failure = broken(fault).await;
         assert!(failure.is_broken(case), "{fault:?}: {failure}");
     }

@@ -158,6 +158,6 @@ async fn another_way_to_talk_to_a_controller_begins_with_a_clean_record() {
     let member = pool.member(&name("a:8090")).unwrap();
     assert_eq!(
         (member.controller.as_str(), member.health),
-        ("anew", Health::default())
+        ("anew", CircuitBreaker::default())
     );
 }

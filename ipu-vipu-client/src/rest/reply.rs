@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::code::{self, Call};
+use crate::code::{self, RpcMethod};
 use crate::error::VipuError;
 
 /// `google.rpc.Status` as JSON; details are not used by the interface.
@@ -19,7 +19,7 @@ struct RpcStatus {
 pub(crate) fn parse<T: DeserializeOwned>(
     status: StatusCode,
     body: &[u8],
-    call: &Call<'_>,
+    call: &RpcMethod<'_>,
 ) -> Result<T, VipuError> {
     if status.is_success() {
         return serde_json::from_slice(body).map_err(|error| VipuError::BadReply {
@@ -83,7 +83,7 @@ mod tests {
 
     fn answer<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, VipuError> {
         let id = id();
-        let call = Call {
+        let call = RpcMethod {
             endpoint: "pod1:8090",
             subject: Subject::Existing(&id),
             deadline: Duration::from_secs(1),

@@ -50,7 +50,9 @@ async fn a_read_is_tried_again_until_it_succeeds() {
     let mut controller = MockVipuController::new();
     let answer = after(3, lost, "1.18.0".to_owned());
     controller.expect_version().times(4).returning(answer);
-    let version = Retrying::new(controller, RetryOptions::default()).version().await;
+    let version = RetryLayer::new(controller, RetryOptions::default())
+        .version()
+        .await;
     assert_eq!(version, Ok("1.18.0".to_owned()));
 }
 
@@ -58,7 +60,9 @@ async fn a_read_is_tried_again_until_it_succeeds() {
 async fn attempts_are_bounded_and_the_last_error_is_answered() {
     let mut controller = MockVipuController::new();
     controller.expect_version().times(4).returning(|| Err(lost()));
-    let error = Retrying::new(controller, RetryOptions::default()).version().await;
+    let error = RetryLayer::new(controller, RetryOptions::default())
+        .version()
+        .await;
     assert_eq!(error, Err(lost()));
 }
 
@@ -70,7 +74,9 @@ async fn what_trying_again_cannot_help_is_told_at_once() {
         .times(1)
         .returning(|id| Err(VipuError::NotFound { id: id.clone() }));
     let started = Instant::now();
-    let error = Retrying::new(controller, longest()).partition_status(&id()).await;
+    let error = RetryLayer::new(controller, longest())
+        .partition_status(&id())
+        .await;
     assert_eq!(error, Err(VipuError::NotFound { id: id() }));
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
@@ -109,7 +115,7 @@ async fn a_removal_that_was_lost_and_is_then_unknown_has_succeeded() {
             _ => VipuError::NotFound { id: id.clone() },
         })
     });
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     assert_eq!(controller.remove_partition(&id(), false).await, Ok(()));
     let again = controller.remove_partition(&id(), false).await;
     assert_eq!(again, Err(VipuError::NotFound { id: id() }));
@@ -135,7 +141,7 @@ async fn a_reset_that_was_lost_is_not_repeated_while_it_runs() {
     controller
         .expect_partition_status()
         .returning(|_| Ok(status(PartitionState::Resetting)));
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     assert_eq!(controller.reset_partition(&id()).await, Ok(()));
 }
 
@@ -164,7 +170,7 @@ async fn a_partition_that_existed_before_is_never_taken_for_a_new_one() {
         .expect_create_partition()
         .times(1)
         .returning(|request| Err(VipuError::AlreadyExists { id: request.id }));
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     let error = controller.create_partition(request()).await;
     assert_eq!(error, Err(VipuError::AlreadyExists { id: id() }));
 }
@@ -180,7 +186,7 @@ async fn a_creation_that_was_lost_is_found_and_not_repeated() {
         .expect_partition_status()
         .returning(|_| Ok(status(PartitionState::Active)));
     controller.expect_list_partitions().returning(listing);
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     assert_eq!(controller.create_partition(request()).await, Ok(id()));
 }
 
@@ -196,7 +202,7 @@ async fn a_creation_that_never_arrived_is_repeated() {
         .expect_partition_status()
         .times(2)
         .returning(|id| Err(VipuError::NotFound { id: id.clone() }));
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     assert_eq!(controller.create_partition(request()).await, Ok(id()));
 }
 
@@ -207,7 +213,7 @@ async fn an_unclear_creation_stays_unclear_if_nobody_can_be_asked() {
     controller
         .expect_partition_status()
         .returning(|_| Err(VipuError::Denied { detail: "no".into() }));
-    let controller = Retrying::new(controller, RetryOptions::default());
+    let controller = RetryLayer::new(controller, RetryOptions::default());
     let error = controller.create_partition(request()).await.unwrap_err();
     assert!(error.may_have_happened(), "{error}");
 }
@@ -217,6 +223,6 @@ async fn a_controller_behind_a_pointer_is_a_controller() {
     let mut controller = MockVipuController::new();
     controller.expect_version().returning(|| Ok("1".into()));
     let shared: Arc<dyn VipuController> = Arc::new(controller);
-    let controller = Retrying::new(shared, RetryOptions::default());
+    let controller = RetryLayer::new(shared, RetryOptions::default());
     assert_eq!(controller.version().await, Ok("1".into()));
 }

@@ -78,13 +78,13 @@ pub(crate) struct Global {
     pub(crate) secure: Secure,
 
     #[command(flatten)]
-    pub(crate) through: Through,
+    pub(crate) through: ProxyArgs,
 }
 
 /// Flags for going through a proxy.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Through a V-IPU proxy")]
-pub(crate) struct Through {
+pub(crate) struct ProxyArgs {
     /// Proxy that owns the ledger, instead of a controller: http://HOST:PORT or https://…
     #[arg(long, global = true, value_name = "URL", env = "IPUCTL_PROXY")]
     pub(crate) proxy: Option<String>,
@@ -178,7 +178,7 @@ pub(crate) enum Format {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run an IPUJob on this host
-    Run(Run),
+    Run(RunArgs),
     /// Show what running IPUJobs would do, and why it cannot if not
     Plan(Plan),
     /// Decide: a job and an observation as JSON in, the plan as JSON out
@@ -235,7 +235,7 @@ Examples:
   ipuctl run examples/mnist-training.yaml
   ipuctl run job.yaml --set spec.jobInstances=2 --no-wait
   ipuctl run job.yaml -o json 2>log | jq .exitCode")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) manifest: Manifest,
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, Illegal, Topology};
+use ipu_core::{ControllerName, Topology, TransitionError};
 use ipu_ledger::{Ledger, LedgerError, LedgerOptions, SqliteStore};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, ControllerPool, Credentials, GrpcController, TlsOptions,
@@ -13,7 +13,7 @@ use ipu_vipu_client::{
 use vipu_sim::Simulator;
 
 use crate::cli::{Global, Secure};
-use crate::commands::gc::Judge;
+use crate::commands::gc::HolderLiveness;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::state::StateDir;
@@ -83,7 +83,7 @@ impl Connection {
             .map_err(|error| Failure::because(Code::Host, "open the ledger", error))?;
         let pool = ControllerPool::single(name.clone(), Arc::clone(&controller));
         let mut rules = LedgerOptions::default();
-        rules.liveness = Some(Arc::new(Judge));
+        rules.liveness = Some(Arc::new(HolderLiveness));
         // The ledger is one user's own.
         rules.line.namespaces.max_queued = rules.line.length_limit;
         if simulator.is_some() {
@@ -158,11 +158,15 @@ pub(crate) fn controller_failure(error: VipuError) -> Failure {
 /// What an error of the ledger means for the exit code.
 pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
     let code = match &error {
-        LedgerError::Illegal(Illegal::NotTheOwner { .. } | Illegal::Foreign { .. }) => Code::Denied,
-        LedgerError::Illegal(Illegal::OtherSpec { .. }) => Code::Data,
-        LedgerError::Illegal(Illegal::LineFull { .. } | Illegal::NamespaceQueueFull { .. })
+        LedgerError::Illegal(TransitionError::NotTheOwner { .. } | TransitionError::Foreign { .. }) => {
+            Code::Denied
+        }
+        LedgerError::Illegal(TransitionError::OtherSpec { .. }) => Code::Data,
+        LedgerError::Illegal(
+            TransitionError::LineFull { .. } | TransitionError::NamespaceQueueFull { .. },
+        )
         | LedgerError::DoesNotFit { .. } => Code::NoRoom,
-        LedgerError::Illegal(Illegal::StaleAttempt { .. }) => Code::Bug,
+        LedgerError::Illegal(TransitionError::StaleAttempt { .. }) => Code::Bug,
         LedgerError::Store(_) => Code::Host,
         LedgerError::Refused { .. } => Code::Impossible,
         _ => Code::Unavailable,

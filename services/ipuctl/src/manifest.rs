@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use ipu_core::{AllocationId, JobSpec, Limits, Violation};
-use ipu_k8s::crd::{Document, Edit, HostView, MAX_MANIFEST_BYTES, Manifest, read_manifests};
+use ipu_k8s::crd::{Document, FieldEdit, HostView, MAX_MANIFEST_BYTES, Manifest, read_manifests};
 
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -36,7 +36,7 @@ pub(crate) fn read(arguments: &crate::cli::Manifest, output: &Output) -> Result<
     let edits = arguments
         .set
         .iter()
-        .map(|text| text.parse::<Edit>())
+        .map(|text| text.parse::<FieldEdit>())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::because(Code::Usage, "--set", error))?;
     let documents =

@@ -49,7 +49,7 @@ pub(crate) struct Output(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    screen: Mutex<Screen>,
+    screen: Mutex<TerminalOutput>,
     colour: [bool; 2],
     /// Where the standard output of workers goes: not to ours if that is to carry one document alone.
     workers: Stream,
@@ -58,7 +58,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Screen {
+struct TerminalOutput {
     /// The transient line that is shown at present.
     status: Option<String>,
     /// The last plain line that stood for a transient one.
@@ -157,7 +157,7 @@ impl Output {
         pipe: impl Read + Send + 'static,
         from: Stream,
         label: &str,
-        tail: &Tail,
+        tail: &OutputTail,
     ) -> JoinHandle<()> {
         let to = if from == Stream::Out {
             self.0.workers
@@ -192,13 +192,13 @@ impl Output {
         put(&self.screen(), Stream::Err, format!("{text}\n").as_bytes());
     }
 
-    fn screen(&self) -> MutexGuard<'_, Screen> {
+    fn screen(&self) -> MutexGuard<'_, TerminalOutput> {
         self.0.screen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Writes whole lines, with the status line out of the way. An error is a reader that went away; the job goes on.
-fn put(screen: &Screen, to: Stream, text: &[u8]) {
+fn put(screen: &TerminalOutput, to: Stream, text: &[u8]) {
     clear(screen);
     let _ = match to {
         Stream::Out => io::stdout().write_all(text).and_then(|()| io::stdout().flush()),
@@ -207,13 +207,13 @@ fn put(screen: &Screen, to: Stream, text: &[u8]) {
     show(screen);
 }
 
-fn clear(screen: &Screen) {
+fn clear(screen: &TerminalOutput) {
     if screen.status.is_some() {
         let _ = io::stderr().write_all(b"\r\x1b[2K");
     }
 }
 
-fn show(screen: &Screen) {
+fn show(screen: &TerminalOutput) {
     if let Some(status) = &screen.status {
         let _ = io::stderr().write_all(status.as_bytes());
     }
@@ -272,9 +272,9 @@ fn each_line(mut pipe: impl Read, mut with: impl FnMut(&[u8])) {
 
 /// The end of a process's output.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub(crate) struct OutputTail(Arc<Mutex<VecDeque<u8>>>);
 
-impl Tail {
+impl OutputTail {
     fn push(&self, line: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(line.iter().copied().chain([b'\n']));
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_the_output_is_kept() {
-        let tail = Tail::default();
+        let tail = OutputTail::default();
         for number in 0..1000 {
             tail.push(format!("line {number}").as_bytes());
         }

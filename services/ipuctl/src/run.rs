@@ -13,14 +13,14 @@ mod signals;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{LinePolicy, Shape};
+use ipu_core::{JobKind, OnNoCapacity};
 
 use self::engine::Engine;
 use self::job::HostJob;
 use self::partitions::Partitions;
 use self::report::Report;
 use self::signals::Signals;
-use crate::cli::{Format, Global, Run};
+use crate::cli::{Format, Global, RunArgs};
 use crate::connect::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
@@ -32,7 +32,7 @@ pub(crate) use self::remote::exec;
 
 /// What a run is set up with.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct RunContext {
     pub(crate) output: Output,
     pub(crate) grace: Duration,
     /// The run's own files.
@@ -41,7 +41,7 @@ pub(crate) struct Setting {
 }
 
 /// Runs the job; the exit code is the job's.
-pub(crate) async fn run(arguments: Run, global: &Global, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) -> Result<Code, Failure> {
     let uid = random_uid()?;
     let chosen = manifest::one(manifest::read(&arguments.manifest, output)?)?;
     let name = manifest::name_of(&chosen);
@@ -61,15 +61,15 @@ pub(crate) async fn run(arguments: Run, global: &Global, output: &Output) -> Res
     connection.show(output)?;
     introduce(&job, output);
     let line = if arguments.no_wait {
-        LinePolicy::Refuse
+        OnNoCapacity::Refuse
     } else {
-        LinePolicy::Wait
+        OnNoCapacity::Wait
     };
-    if matches!(job.spec.shape(), Shape::Launcher { .. }) {
+    if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
         remote::require_plain(&connection.state.runs())?;
     }
     let partitions = Partitions::new(&connection, line, output)?;
-    let setting = Setting {
+    let setting = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),
         directory: connection.state.run(&uid, partitions.holder())?,
@@ -113,9 +113,11 @@ fn introduce(job: &HostJob, output: &Output) {
     let spec = &job.spec;
     let count = |number: u32, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let workers = match spec.shape() {
-        Shape::Workers => count(spec.workers_per_instance(), "worker"),
-        Shape::Launcher { .. } => format!("{} and a launcher", count(spec.workers_per_instance(), "worker")),
-        Shape::Interactive { ttl } => format!("a session of {} s", ttl.as_secs()),
+        JobKind::Workers => count(spec.workers_per_instance(), "worker"),
+        JobKind::Launcher { .. } => {
+            format!("{} and a launcher", count(spec.workers_per_instance(), "worker"))
+        }
+        JobKind::Interactive { ttl } => format!("a session of {} s", ttl.as_secs()),
         _ => count(spec.workers_per_instance(), "worker"),
     };
     output.say(&format!(

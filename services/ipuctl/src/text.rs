@@ -1,6 +1,6 @@
 //! Facts of the ledger in words.
 
-use ipu_core::{IpuCount, IpuPlace, Waiting};
+use ipu_core::{IpuCount, IpuPlace, QueueStatus};
 
 /// The most blockers that are named; the others are counted.
 const NAMED: usize = 3;
@@ -36,7 +36,7 @@ pub(crate) fn places(places: &[IpuPlace]) -> String {
 }
 
 /// Why something waits, where in the line, and for whom.
-pub(crate) fn waiting(size: IpuCount, waiting: &Waiting) -> String {
+pub(crate) fn waiting(size: IpuCount, waiting: &QueueStatus) -> String {
     let blockers: Vec<String> = waiting
         .blockers
         .iter()

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Waits until all workers of the hostfile are running and ready.
-    Wait(Wait),
+    Wait(WaitArgs),
     /// Runs a command in a Kubernetes Pod.
     Exec(Exec),
     /// Runs words by the shell of a worker: what `mpirun` is given as its remote agent.
@@ -39,7 +39,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
+pub(crate) struct WaitArgs {
     /// The file that lists the workers, one a line, as mpirun reads it.
     #[arg(
         long,

@@ -35,7 +35,7 @@ impl Failure {
 
 /// What the API server says of the end of a remote command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ExecEnd {
     /// With this code.
     Code(u8),
     /// It was not started, for this reason.
@@ -43,9 +43,9 @@ pub(crate) enum Ended {
 }
 
 /// Reads the last word of the API server about a command.
-pub(crate) fn ended(status: &Status) -> Ended {
+pub(crate) fn ended(status: &Status) -> ExecEnd {
     if status.status.as_deref() == Some("Success") {
-        return Ended::Code(0);
+        return ExecEnd::Code(0);
     }
     let causes = status
         .details
@@ -58,13 +58,13 @@ pub(crate) fn ended(status: &Status) -> Ended {
         .and_then(|cause| cause.message.as_deref()?.parse::<i32>().ok());
     match code {
         // A code is one byte to whoever asks; one that does not fit is a failure still.
-        Some(code) => Ended::Code(
+        Some(code) => ExecEnd::Code(
             u8::try_from(code & 0xff)
                 .ok()
                 .filter(|code| *code != 0)
                 .unwrap_or(1),
         ),
-        None => Ended::NotStarted(
+        None => ExecEnd::NotStarted(
             status
                 .message
                 .clone()
@@ -101,16 +101,16 @@ mod tests {
             status: Some("Success".into()),
             ..Status::default()
         };
-        assert_eq!(ended(&success), Ended::Code(0));
-        assert_eq!(ended(&failure("ExitCode", "3")), Ended::Code(3));
-        assert_eq!(ended(&failure("ExitCode", "137")), Ended::Code(137));
-        assert_eq!(ended(&failure("ExitCode", "256")), Ended::Code(1));
+        assert_eq!(ended(&success), ExecEnd::Code(0));
+        assert_eq!(ended(&failure("ExitCode", "3")), ExecEnd::Code(3));
+        assert_eq!(ended(&failure("ExitCode", "137")), ExecEnd::Code(137));
+        assert_eq!(ended(&failure("ExitCode", "256")), ExecEnd::Code(1));
     }
 
     #[test]
     fn a_failure_without_an_exit_code_was_no_start() {
         for status in [failure("Other", "3"), failure("ExitCode", "many")] {
-            assert_eq!(ended(&status), Ended::NotStarted("it did not work".into()));
+            assert_eq!(ended(&status), ExecEnd::NotStarted("it did not work".into()));
         }
     }
 }

@@ -19,7 +19,7 @@ use kube::{Client, Config};
 
 use crate::cli::{Arguments, Command};
 use crate::exit::Failure;
-use crate::remote::Wanted;
+use crate::remote::ExecRequest;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -45,12 +45,12 @@ async fn run(arguments: Arguments) -> Result<u8, Failure> {
         }
         Command::Exec(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
-            let wanted = Wanted::command(options.pod, options.container, options.command, options.plain);
+            let wanted = ExecRequest::command(options.pod, options.container, options.command, options.plain);
             remote::run(&client, &namespace, wanted).await
         }
         Command::Agent(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
-            let wanted = Wanted::shell(options.host, options.container, &options.words.join(" "));
+            let wanted = ExecRequest::shell(options.host, options.container, &options.words.join(" "));
             remote::run(&client, &namespace, wanted).await
         }
     }

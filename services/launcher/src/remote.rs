@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachedProcess;
 use kube::{Api, Client};
 
-use crate::exit::{Ended, Failure, ended};
+use crate::exit::{ExecEnd, Failure, ended};
 use crate::pipe::Pipes;
 use crate::report;
 use crate::signals::Signals;
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const LEFT: Duration = Duration::from_secs(1);
 
 /// What is to be run where.
-pub(crate) struct Wanted {
+pub(crate) struct ExecRequest {
     pod: String,
     container: Option<String>,
     command: Vec<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Wanted {
     mark: Option<String>,
 }
 
-impl Wanted {
+impl ExecRequest {
     /// A command as words of its own.
     pub(crate) fn command(pod: String, container: Option<String>, words: Vec<String>, plain: bool) -> Self {
         if plain {
@@ -80,7 +80,7 @@ fn new_mark() -> String {
 }
 
 /// Runs it and answers with its exit code.
-pub(crate) async fn run(client: &Client, namespace: &str, wanted: Wanted) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, namespace: &str, wanted: ExecRequest) -> Result<u8, Failure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = wanted.pod.as_str();
     let not_started = |detail: String| Failure::NotStarted {
@@ -132,8 +132,8 @@ pub(crate) async fn run(client: &Client, namespace: &str, wanted: Wanted) -> Res
     };
     pipes.drain().await;
     match ended(&status) {
-        Ended::Code(code) => Ok(code),
-        Ended::NotStarted(detail) => Err(not_started(detail)),
+        ExecEnd::Code(code) => Ok(code),
+        ExecEnd::NotStarted(detail) => Err(not_started(detail)),
     }
 }
 
@@ -151,7 +151,7 @@ fn status_of(
 }
 
 /// Sends a signal to what was started, by a second command there.
-async fn kill(pods: &Api<Pod>, wanted: &Wanted, container: &str, signal: &str) {
+async fn kill(pods: &Api<Pod>, wanted: &ExecRequest, container: &str, signal: &str) {
     let Some(mark) = &wanted.mark else {
         return;
     };

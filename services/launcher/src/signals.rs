@@ -4,13 +4,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum TerminationSignal {
     Hangup,
     Interrupt,
     Terminate,
 }
 
-impl Ending {
+impl TerminationSignal {
     /// Its name as `kill -s` takes it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -46,11 +46,11 @@ impl Signals {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Ending {
+    pub(crate) async fn next(&mut self) -> TerminationSignal {
         tokio::select! {
-            _ = self.hangup.recv() => Ending::Hangup,
-            _ = self.interrupt.recv() => Ending::Interrupt,
-            _ = self.terminate.recv() => Ending::Terminate,
+            _ = self.hangup.recv() => TerminationSignal::Hangup,
+            _ = self.interrupt.recv() => TerminationSignal::Interrupt,
+            _ = self.terminate.recv() => TerminationSignal::Terminate,
         }
     }
 }

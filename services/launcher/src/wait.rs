@@ -9,18 +9,18 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio_stream::{StreamExt as _, StreamMap};
 
-use crate::cli::Wait;
+use crate::cli::WaitArgs;
 use crate::exit::Failure;
 use crate::signals::Signals;
 use crate::worker::judge;
-use crate::workers::{Verdict, Workers};
+use crate::workers::{WaitStatus, Workers};
 use crate::{hostfile, say};
 
 /// What is written to the termination log at most: the kubelet keeps no more.
 const LOG_MAX: usize = 4096;
 
 /// Waits, and answers with the exit code.
-pub(crate) async fn wait(client: Client, namespace: &str, options: &Wait) -> Result<u8, Failure> {
+pub(crate) async fn wait(client: Client, namespace: &str, options: &WaitArgs) -> Result<u8, Failure> {
     let done = watch(client, namespace, options).await;
     if let Err(failure) = &done {
         note(&options.termination_log, &failure.to_string());
@@ -28,7 +28,7 @@ pub(crate) async fn wait(client: Client, namespace: &str, options: &Wait) -> Res
     done
 }
 
-async fn watch(client: Client, namespace: &str, options: &Wait) -> Result<u8, Failure> {
+async fn watch(client: Client, namespace: &str, options: &WaitArgs) -> Result<u8, Failure> {
     let names = hostfile::read(&options.hostfile)?;
     let mut workers = Workers::new(&names, Duration::from_secs(options.gone_grace));
     let deadline = options
@@ -47,12 +47,12 @@ async fn watch(client: Client, namespace: &str, options: &Wait) -> Result<u8, Fa
     loop {
         let now = Instant::now();
         let again = match workers.verdict(now) {
-            Verdict::Ready => {
+            WaitStatus::Ready => {
                 say(&format!("all {} workers are ready", workers.count()));
                 return Ok(0);
             }
-            Verdict::Never(why) => return Err(Failure::Never(why)),
-            Verdict::Wait(again) => again,
+            WaitStatus::Never(why) => return Err(Failure::Never(why)),
+            WaitStatus::Wait(again) => again,
         };
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Err(Failure::Deadline(workers.unready().join("; ")));
@@ -96,7 +96,7 @@ fn apply(workers: &mut Workers, name: &str, event: Event<Pod>) {
 }
 
 /// Selects the worker of this name, if it has the labels that are asked for.
-fn selection(options: &Wait, name: &str) -> watcher::Config {
+fn selection(options: &WaitArgs, name: &str) -> watcher::Config {
     let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
     match &options.selector {
         Some(labels) => one.labels(labels),

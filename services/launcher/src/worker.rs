@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
 /// What one worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Worker {
+pub(crate) enum PodReadiness {
     /// Running and ready.
     Ready,
     /// Not yet, for this reason.
@@ -17,30 +17,30 @@ pub(crate) enum Worker {
 const HOPELESS: &str = "InvalidImageName";
 
 /// Judges a Kubernetes Pod by what its status says.
-pub(crate) fn judge(pod: &Pod) -> Worker {
+pub(crate) fn judge(pod: &Pod) -> PodReadiness {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     // Before its phase: what is deleted while it runs ends `Failed` or `Succeeded`, and the operator makes it again. If it had
     // ended by itself, the operator judges that, and stops this launcher; if nobody does, the worker is gone for too long.
     if pod.metadata.deletion_timestamp.is_some() {
-        return Worker::Waiting("is being deleted".into());
+        return PodReadiness::Waiting("is being deleted".into());
     }
     match status.phase.as_deref() {
-        Some("Failed") => return Worker::Never(format!("has failed{}", how_it_ended(status))),
-        Some("Succeeded") => return Worker::Never("has ended before the launcher began".into()),
+        Some("Failed") => return PodReadiness::Never(format!("has failed{}", how_it_ended(status))),
+        Some("Succeeded") => return PodReadiness::Never("has ended before the launcher began".into()),
         _ => {}
     }
     for container in containers(status) {
         if let Some((reason, message)) = waits(container)
             && reason == HOPELESS
         {
-            return Worker::Never(format!("{}: {reason}{}", container.name, after(message)));
+            return PodReadiness::Never(format!("{}: {reason}{}", container.name, after(message)));
         }
     }
     if status.phase.as_deref() == Some("Running") && condition(status, "Ready").is_some_and(|(met, ..)| met) {
-        return Worker::Ready;
+        return PodReadiness::Ready;
     }
-    Worker::Waiting(why(status))
+    PodReadiness::Waiting(why(status))
 }
 
 /// Why it is not ready, as exactly as its status tells.
@@ -136,12 +136,12 @@ fn after(message: &str) -> String {
 mod tests {
     use super::*;
 
-    fn judged(status: serde_json::Value) -> Worker {
+    fn judged(status: serde_json::Value) -> PodReadiness {
         judge(&serde_json::from_value(serde_json::json!({"status": status})).unwrap())
     }
 
-    fn waiting(reason: &str) -> Worker {
-        Worker::Waiting(reason.into())
+    fn waiting(reason: &str) -> PodReadiness {
+        PodReadiness::Waiting(reason.into())
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let ready = serde_json::json!([{"type": "Ready", "status": "True"}]);
         assert_eq!(
             judged(serde_json::json!({"phase": "Running", "conditions": ready})),
-            Worker::Ready
+            PodReadiness::Ready
         );
         assert_eq!(
             judged(serde_json::json!({"phase": "Running"})),
@@ -201,13 +201,19 @@ mod tests {
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
         assert_eq!(
             judged(failed),
-            Worker::Never("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
+            PodReadiness::Never("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
         );
         let ended = judged(serde_json::json!({"phase": "Succeeded"}));
-        assert_eq!(ended, Worker::Never("has ended before the launcher began".into()));
+        assert_eq!(
+            ended,
+            PodReadiness::Never("has ended before the launcher began".into())
+        );
         let nameless = serde_json::json!({"phase": "Pending", "containerStatuses": [
             {"name": "main", "state": {"waiting": {"reason": "InvalidImageName"}},
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
-        assert_eq!(judged(nameless), Worker::Never("main: InvalidImageName".into()));
+        assert_eq!(
+            judged(nameless),
+            PodReadiness::Never("main: InvalidImageName".into())
+        );
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::worker::Worker;
+use crate::worker::PodReadiness;
 
 /// What is known of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Known {
+enum WorkerState {
     /// Nothing: it was not made yet.
     Absent,
-    There(Worker),
+    There(PodReadiness),
     /// It was there until then.
     Gone(Instant),
 }
@@ -18,7 +18,7 @@ enum Known {
 /// What is known of all of them.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    all: BTreeMap<String, Known>,
+    all: BTreeMap<String, WorkerState>,
     grace: Duration,
     /// Those whose list has begun, and that were not in it so far.
     unlisted: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Workers {
 
 /// What that means.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum WaitStatus {
     Ready,
     /// It is to be looked at again then, if nothing happens before.
     Wait(Option<Instant>),
@@ -38,7 +38,10 @@ impl Workers {
     /// Those of these names; one that was deleted has so long to be made again.
     pub(crate) fn new(names: &[String], grace: Duration) -> Self {
         Self {
-            all: names.iter().map(|name| (name.clone(), Known::Absent)).collect(),
+            all: names
+                .iter()
+                .map(|name| (name.clone(), WorkerState::Absent))
+                .collect(),
             grace,
             unlisted: BTreeSet::new(),
         }
@@ -58,38 +61,38 @@ impl Workers {
         if !self.unlisted.remove(name) {
             return None;
         }
-        if self.all.get(name) == Some(&Known::Absent) {
+        if self.all.get(name) == Some(&WorkerState::Absent) {
             return Some(format!("{name} does not exist yet"));
         }
         self.deleted(name, now)
     }
 
     /// One was seen. Answers what there is to say, if that is new.
-    pub(crate) fn seen(&mut self, name: &str, worker: Worker) -> Option<String> {
+    pub(crate) fn seen(&mut self, name: &str, worker: PodReadiness) -> Option<String> {
         self.unlisted.remove(name);
         let known = self.all.get_mut(name)?;
-        let now = Known::There(worker);
+        let now = WorkerState::There(worker);
         if *known == now {
             return None;
         }
         *known = now;
-        let Known::There(worker) = &self.all[name] else {
+        let WorkerState::There(worker) = &self.all[name] else {
             return None;
         };
         Some(match worker {
-            Worker::Ready => format!("{name} is ready ({} of {})", self.ready(), self.all.len()),
-            Worker::Waiting(why) => format!("waiting for {name}: {why}"),
-            Worker::Never(why) => format!("{name} {why}"),
+            PodReadiness::Ready => format!("{name} is ready ({} of {})", self.ready(), self.all.len()),
+            PodReadiness::Waiting(why) => format!("waiting for {name}: {why}"),
+            PodReadiness::Never(why) => format!("{name} {why}"),
         })
     }
 
     /// One is no more. Answers what there is to say, if that is new.
     pub(crate) fn deleted(&mut self, name: &str, now: Instant) -> Option<String> {
         let known = self.all.get_mut(name)?;
-        if !matches!(known, Known::There(_)) {
+        if !matches!(known, WorkerState::There(_)) {
             return None;
         }
-        *known = Known::Gone(now);
+        *known = WorkerState::Gone(now);
         Some(format!(
             "waiting for {name}: was deleted, and is to be made again"
         ))
@@ -99,42 +102,47 @@ impl Workers {
     pub(crate) fn unready(&self) -> Vec<String> {
         let all = self.all.iter();
         all.filter_map(|(name, known)| match known {
-            Known::There(Worker::Ready) => None,
-            Known::There(Worker::Waiting(why) | Worker::Never(why)) => Some(format!("{name} {why}")),
-            Known::Absent => Some(format!("{name} does not exist yet")),
-            Known::Gone(_) => Some(format!("{name} was deleted")),
+            WorkerState::There(PodReadiness::Ready) => None,
+            WorkerState::There(PodReadiness::Waiting(why) | PodReadiness::Never(why)) => {
+                Some(format!("{name} {why}"))
+            }
+            WorkerState::Absent => Some(format!("{name} does not exist yet")),
+            WorkerState::Gone(_) => Some(format!("{name} was deleted")),
         })
         .collect()
     }
 
-    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+    pub(crate) fn verdict(&self, now: Instant) -> WaitStatus {
         let mut again: Option<Instant> = None;
         for (name, known) in &self.all {
             match known {
-                Known::There(Worker::Never(why)) => return Verdict::Never(format!("{name} {why}")),
-                Known::Gone(since) => {
+                WorkerState::There(PodReadiness::Never(why)) => {
+                    return WaitStatus::Never(format!("{name} {why}"));
+                }
+                WorkerState::Gone(since) => {
                     let until = *since + self.grace;
                     if now >= until {
                         let why = format!(
                             "{name} was deleted and not made again in {} s",
                             self.grace.as_secs()
                         );
-                        return Verdict::Never(why);
+                        return WaitStatus::Never(why);
                     }
                     again = Some(again.map_or(until, |other| other.min(until)));
                 }
-                Known::Absent | Known::There(_) => {}
+                WorkerState::Absent | WorkerState::There(_) => {}
             }
         }
         if self.ready() == self.all.len() {
-            return Verdict::Ready;
+            return WaitStatus::Ready;
         }
-        Verdict::Wait(again)
+        WaitStatus::Wait(again)
     }
 
     fn ready(&self) -> usize {
         let all = self.all.values();
-        all.filter(|known| **known == Known::There(Worker::Ready)).count()
+        all.filter(|known| **known == WorkerState::There(PodReadiness::Ready))
+            .count()
     }
 }
 
@@ -151,43 +159,50 @@ mod tests {
     #[test]
     fn all_have_to_be_ready_at_once() {
         let (mut workers, now) = (two(), Instant::now());
-        assert_eq!(workers.verdict(now), Verdict::Wait(None));
-        assert_eq!(workers.seen("a", Worker::Ready).unwrap(), "a is ready (1 of 2)");
-        assert_eq!(workers.seen("a", Worker::Ready), None, "nothing new");
-        assert_eq!(workers.seen("other", Worker::Ready), None, "not of this job");
-        assert!(workers.seen("a", Worker::Waiting("rests".into())).is_some());
-        workers.seen("b", Worker::Ready);
-        assert_eq!(workers.verdict(now), Verdict::Wait(None));
+        assert_eq!(workers.verdict(now), WaitStatus::Wait(None));
+        assert_eq!(
+            workers.seen("a", PodReadiness::Ready).unwrap(),
+            "a is ready (1 of 2)"
+        );
+        assert_eq!(workers.seen("a", PodReadiness::Ready), None, "nothing new");
+        assert_eq!(
+            workers.seen("other", PodReadiness::Ready),
+            None,
+            "not of this job"
+        );
+        assert!(workers.seen("a", PodReadiness::Waiting("rests".into())).is_some());
+        workers.seen("b", PodReadiness::Ready);
+        assert_eq!(workers.verdict(now), WaitStatus::Wait(None));
         assert_eq!(workers.unready(), ["a rests"]);
-        workers.seen("a", Worker::Ready);
-        assert_eq!(workers.verdict(now), Verdict::Ready);
+        workers.seen("a", PodReadiness::Ready);
+        assert_eq!(workers.verdict(now), WaitStatus::Ready);
     }
 
     #[test]
     fn a_worker_that_was_deleted_has_a_while_to_be_made_again() {
         let (mut workers, now) = (two(), Instant::now());
         assert_eq!(workers.deleted("a", now), None, "it never was");
-        workers.seen("a", Worker::Ready);
+        workers.seen("a", PodReadiness::Ready);
         assert!(workers.deleted("a", now).is_some());
-        assert_eq!(workers.verdict(now), Verdict::Wait(Some(now + GRACE)));
-        assert!(matches!(workers.verdict(now + GRACE), Verdict::Never(_)));
-        workers.seen("a", Worker::Ready);
-        assert_eq!(workers.verdict(now + GRACE), Verdict::Wait(None));
+        assert_eq!(workers.verdict(now), WaitStatus::Wait(Some(now + GRACE)));
+        assert!(matches!(workers.verdict(now + GRACE), WaitStatus::Never(_)));
+        workers.seen("a", PodReadiness::Ready);
+        assert_eq!(workers.verdict(now + GRACE), WaitStatus::Wait(None));
     }
 
     #[test]
     fn a_worker_that_its_complete_list_lacks_was_deleted_while_nobody_watched() {
         let (mut workers, now) = (two(), Instant::now());
         for name in ["a", "b"] {
-            workers.seen(name, Worker::Ready);
+            workers.seen(name, PodReadiness::Ready);
         }
         for name in ["a", "b"] {
             workers.list_begins(name);
         }
-        workers.seen("b", Worker::Ready);
+        workers.seen("b", PodReadiness::Ready);
         assert_eq!(workers.list_ends("b", now), None);
         assert!(workers.list_ends("a", now).is_some());
-        assert_eq!(workers.verdict(now), Verdict::Wait(Some(now + GRACE)));
+        assert_eq!(workers.verdict(now), WaitStatus::Wait(Some(now + GRACE)));
         assert_eq!(workers.unready(), ["a was deleted"]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ipu_k8s::auth::{AuthError, Callers, Identity, TokenReviewOptions, TokenReviewer};
+use ipu_k8s::auth::{AuthError, Callers, TokenIdentity, TokenReviewOptions, TokenReviewer};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -94,7 +94,7 @@ impl Access {
         Ok(())
     }
 
-    async fn ask(&self, identity: Identity) -> Result<bool, Refusal> {
+    async fn ask(&self, identity: TokenIdentity) -> Result<bool, Refusal> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(identity.user),

@@ -8,8 +8,8 @@ mod proxy;
 mod secret;
 mod state;
 
-pub(crate) use self::keeper::Keeper;
-pub(crate) use self::made::Generation;
+pub(crate) use self::keeper::CertRotator;
+pub(crate) use self::made::CertBundle;
 pub(crate) use self::names::is_name_or_address;
 pub(crate) use self::proxy::ProxyKeeper;
 pub use self::state::Rotation;

@@ -7,14 +7,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use ipu_core::Timestamp;
-use ipu_k8s::operator::{Cache, KubeApi, Observer, Operator, PortError, RunOptions, run};
-use ipu_k8s::resources::{Installation, Network};
+use ipu_k8s::operator::{Cache, KubeApi, Observer, PortError, Reconciler, RunOptions, run};
+use ipu_k8s::resources::{InstallationDefaults, Network};
 use ipu_proxy_client::{ClientOptions, ProxyClient, TlsFiles, Token};
 use tracing::info;
 
 use crate::error::{OperatorError, chain};
 use crate::metrics::Metrics;
-use crate::progress::{Progress, Working};
+use crate::progress::{HealthRegistry, WorkGuard};
 use crate::settings::Config;
 
 /// What `/readyz` waits for, of every place where jobs are worked on.
@@ -30,7 +30,7 @@ pub async fn run_controller(
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
-    progress: Progress,
+    progress: HealthRegistry,
 ) -> Result<(), OperatorError> {
     let failed = |error: &dyn std::error::Error| OperatorError::Controller { detail: chain(error) };
     let proxy = client_of_proxy(&config)?;
@@ -45,13 +45,13 @@ pub async fn run_controller(
         let place = namespace.as_deref().map(|name| format!(" in {name}"));
         place.unwrap_or_default()
     };
-    let _leads = Leads::begin(metrics.clone(), progress.clone(), namespaces.iter().map(place));
+    let _leads = LeaderGuard::begin(metrics.clone(), progress.clone(), namespaces.iter().map(place));
     let mut loops = Vec::new();
     for namespace in namespaces {
         let api = KubeApi::new(kube.clone(), &instance).map_err(|error| failed(&error))?;
         let client = api.client();
         let cache = Arc::new(Cache::new());
-        let operator = Operator::new(
+        let operator = Reconciler::new(
             Arc::new(api),
             Arc::new(proxy.clone()),
             Arc::clone(&cache),
@@ -59,7 +59,7 @@ pub async fn run_controller(
             Arc::new(now),
         );
         let mut options = RunOptions::default();
-        options.observer = Arc::new(Watcher::new(&metrics, &progress, place(&namespace)));
+        options.observer = Arc::new(MetricsObserver::new(&metrics, &progress, place(&namespace)));
         options.namespace = namespace;
         // It is stopped by being dropped.
         let never = std::future::pending();
@@ -70,16 +70,16 @@ pub async fn run_controller(
 }
 
 /// Whoever leads no longer hears of no job, counts none, and waits for none.
-struct Leads {
+struct LeaderGuard {
     metrics: Metrics,
-    progress: Progress,
+    progress: HealthRegistry,
     /// What it waits for.
     known: Vec<String>,
 }
 
-impl Leads {
+impl LeaderGuard {
     /// Jobs of these places are worked on.
-    fn begin(metrics: Metrics, progress: Progress, places: impl Iterator<Item = String>) -> Self {
+    fn begin(metrics: Metrics, progress: HealthRegistry, places: impl Iterator<Item = String>) -> Self {
         let known: Vec<String> = places.map(|place| known(&place)).collect();
         known.iter().for_each(|known| progress.await_ready(known));
         Self {
@@ -95,7 +95,7 @@ fn known(place: &str) -> String {
     format!("{KNOWN}{place}")
 }
 
-impl Drop for Leads {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
         self.metrics.jobs().forget();
         self.known.iter().for_each(|known| self.progress.ready(known));
@@ -113,8 +113,8 @@ pub(crate) fn client_of_proxy(config: &Config) -> Result<ProxyClient, OperatorEr
     })
 }
 
-fn installation(config: &Config) -> Installation {
-    let mut installation = Installation::default();
+fn installation(config: &Config) -> InstallationDefaults {
+    let mut installation = InstallationDefaults::default();
     installation.network = if config.host_network {
         Network::Host
     } else {
@@ -137,19 +137,19 @@ fn now() -> Timestamp {
 }
 
 /// Tells probes and metrics what the loop does.
-struct Watcher {
+struct MetricsObserver {
     metrics: Metrics,
-    progress: Progress,
+    progress: HealthRegistry,
     /// What is under way, and since when.
-    working: std::sync::Mutex<HashMap<String, (Working, Instant)>>,
+    working: std::sync::Mutex<HashMap<String, (WorkGuard, Instant)>>,
     /// How many jobs wait in this loop.
     waiting: AtomicUsize,
     /// Where it watches, in words, if that is not everywhere.
     place: String,
 }
 
-impl Watcher {
-    fn new(metrics: &Metrics, progress: &Progress, place: String) -> Self {
+impl MetricsObserver {
+    fn new(metrics: &Metrics, progress: &HealthRegistry, place: String) -> Self {
         Self {
             metrics: metrics.clone(),
             progress: progress.clone(),
@@ -164,14 +164,14 @@ impl Watcher {
         format!("the watch of {objects}{}", self.place)
     }
 
-    fn working(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Working, Instant)>> {
+    fn working(&self) -> std::sync::MutexGuard<'_, HashMap<String, (WorkGuard, Instant)>> {
         self.working
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Observer for Watcher {
+impl Observer for MetricsObserver {
     fn ready(&self) {
         self.progress.ready(&known(&self.place));
     }
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn whoever_lost_the_lead_before_everything_was_known_waits_for_nothing() {
-        let progress = Progress::default();
+        let progress = HealthRegistry::default();
         let everywhere = std::iter::once(String::new());
-        let leads = Leads::begin(Metrics::default(), progress.clone(), everywhere);
+        let leads = LeaderGuard::begin(Metrics::default(), progress.clone(), everywhere);
         assert!(progress.waits_for().contains(KNOWN));
         drop(leads);
         assert!(progress.waits_for().is_empty());
@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn whoever_works_in_several_namespaces_is_ready_when_all_of_them_are_known() {
-        let (metrics, progress) = (Metrics::default(), Progress::default());
+        let (metrics, progress) = (Metrics::default(), HealthRegistry::default());
         let places = [" in one", " in two"].map(str::to_owned);
-        let _leads = Leads::begin(metrics.clone(), progress.clone(), places.iter().cloned());
-        let [one, two] = places.map(|place| Watcher::new(&metrics, &progress, place));
+        let _leads = LeaderGuard::begin(metrics.clone(), progress.clone(), places.iter().cloned());
+        let [one, two] = places.map(|place| MetricsObserver::new(&metrics, &progress, place));
         one.ready();
         let waits_for = progress.waits_for().into_iter().collect::<Vec<_>>();
         assert_eq!(waits_for, ["IPUJobs and their Kubernetes Pods in two"]);

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
-use ipu_serve::{BoxError, Handle};
+use ipu_serve::{BoxError, Handler};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::ServiceExt as _;
 use warp::Reply as _;
@@ -27,7 +27,7 @@ const PLACES: usize = 64;
 
 /// How much of bodies is held at a time, so that they do not fill the memory.
 #[derive(Clone, Copy)]
-struct Room {
+struct BodyBudget {
     /// Up to so many bytes a body is small: as many of them as there are places are held in any case.
     small: usize,
     /// The most bytes of larger ones, all together.
@@ -36,7 +36,7 @@ struct Room {
     patience: Duration,
 }
 
-impl Room {
+impl BodyBudget {
     /// For bodies of at most `max_body` bytes: two of the largest at a time.
     const fn of(max_body: usize) -> Self {
         Self {
@@ -47,20 +47,20 @@ impl Room {
     }
 }
 
-pub(crate) struct Door {
+pub(crate) struct WebhookServer {
     routes: Routes,
     max_body: usize,
-    room: Room,
+    room: BodyBudget,
     places: Semaphore,
     bytes: Semaphore,
 }
 
-impl Door {
+impl WebhookServer {
     pub(crate) fn new(routes: Routes, max_body: usize) -> Self {
-        Self::with_room(routes, max_body, Room::of(max_body))
+        Self::with_room(routes, max_body, BodyBudget::of(max_body))
     }
 
-    fn with_room(routes: Routes, max_body: usize, room: Room) -> Self {
+    fn with_room(routes: Routes, max_body: usize, room: BodyBudget) -> Self {
         Self {
             routes,
             max_body,
@@ -109,7 +109,7 @@ impl Door {
         let reserved = tokio::time::timeout(self.room.patience, self.bytes.acquire_many(bytes)).await;
         // Never closed.
         reserved.map(Result::ok).map_err(|_| {
-            let Room { small, large, patience } = self.room;
+            let BodyBudget { small, large, patience } = self.room;
             let detail = format!(
                 "bodies of more than {small} bytes have at most {large} bytes together, and within {} s there was no room for one of {bytes}; try again",
                 patience.as_secs()
@@ -141,7 +141,7 @@ impl Door {
     }
 }
 
-impl Handle for Door {
+impl Handler for WebhookServer {
     type Body = UnsyncBoxBody<Bytes, BoxError>;
     type Error = Infallible;
 

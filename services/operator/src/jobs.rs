@@ -16,18 +16,18 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct JobMetricsState {
     phase: String,
     reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Part {
+struct JobPartition {
     phase: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct JobOutcomeLabels {
     outcome: &'static str,
 }
 
@@ -41,21 +41,21 @@ type Times<Labels> = Family<Labels, Histogram, fn() -> Histogram>;
 /// The metrics of IPUJobs.
 #[derive(Debug)]
 pub(crate) struct JobMetrics {
-    jobs: Family<State, Gauge>,
-    finished: Family<State, Counter>,
+    jobs: Family<JobMetricsState, Gauge>,
+    finished: Family<JobMetricsState, Counter>,
     restarts: Counter,
-    seconds: Times<Part>,
-    passes: Times<Outcome>,
+    seconds: Times<JobPartition>,
+    passes: Times<JobOutcomeLabels>,
     waiting: Gauge<i64, AtomicI64>,
     interruptions: Family<Watch, Counter>,
     /// What each job was last, by its uid.
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, CachedJob>>,
 }
 
 /// What was last heard of a job.
 #[derive(Debug)]
-struct Known {
-    state: State,
+struct CachedJob {
+    state: JobMetricsState,
     finished: bool,
     timed: bool,
     restarts: u32,
@@ -114,7 +114,7 @@ impl JobMetrics {
         self.interruptions.get_or_create(&Watch { watch }).inc();
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, CachedJob>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,8 +122,8 @@ impl JobMetrics {
     pub(crate) fn heard(&self, job: &Value) {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         let status: IpuJobStatus = serde_json::from_value(job["status"].clone()).unwrap_or_default();
-        let now = Known {
-            state: State {
+        let now = CachedJob {
+            state: JobMetricsState {
                 phase: status
                     .phase
                     .map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
@@ -166,7 +166,7 @@ impl JobMetrics {
 
     /// A pass has ended.
     pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {
-        let outcome = Outcome { outcome };
+        let outcome = JobOutcomeLabels { outcome };
         self.passes.get_or_create(&outcome).observe(took.as_secs_f64());
     }
 
@@ -184,7 +184,9 @@ impl JobMetrics {
             ("start", seconds.start),
         ];
         for (phase, seconds) in parts {
-            self.seconds.get_or_create(&Part { phase }).observe(seconds);
+            self.seconds
+                .get_or_create(&JobPartition { phase })
+                .observe(seconds);
         }
     }
 }

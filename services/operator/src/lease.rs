@@ -126,7 +126,7 @@ impl Drop for Leadership {
 }
 
 /// The Lease as it was when it was seen to be different.
-struct Seen {
+struct ObservedLease {
     version: Option<String>,
     at: Instant,
 }
@@ -134,14 +134,14 @@ struct Seen {
 struct Elector {
     leases: Api<Lease>,
     options: LeaseOptions,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// Since when the Lease is known to be ours: the beginning of the last call that renewed it.
     held: Option<Instant>,
     told: watch::Sender<bool>,
 }
 
 /// How an attempt ended.
-enum Standing {
+enum ElectionResult {
     Ours,
     /// Somebody else's, if it is not renewed before that time.
     Until(Instant),
@@ -178,17 +178,17 @@ impl Elector {
         let give_up = self.held.map(|held| held + GIVE_UP);
         let patience = give_up.map_or(CALL, |at| CALL.min(at.saturating_duration_since(begun)));
         let next = match tokio::time::timeout(patience, self.attempt()).await {
-            Ok(Ok(Standing::Ours)) => {
+            Ok(Ok(ElectionResult::Ours)) => {
                 self.held = Some(begun);
                 self.tell(true);
                 return begun + RENEW;
             }
-            Ok(Ok(Standing::Until(expiry))) => {
+            Ok(Ok(ElectionResult::Until(expiry))) => {
                 self.held = None;
                 self.tell(false);
                 return expiry.min(begun + LOOK);
             }
-            Ok(Ok(Standing::Contested)) => begun + AGAIN,
+            Ok(Ok(ElectionResult::Contested)) => begun + AGAIN,
             Ok(Err(error)) => {
                 debug!(error = %chain(&error), "the Lease cannot be looked at");
                 Instant::now() + AGAIN
@@ -210,7 +210,7 @@ impl Elector {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Standing, kube::Error> {
+    async fn attempt(&mut self) -> Result<ElectionResult, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.options.name).await? else {
             let fresh = self.ours(None);
             let created = self.leases.create(&PostParams::default(), &fresh).await;
@@ -221,7 +221,7 @@ impl Elector {
         let seen = match &self.seen {
             Some(seen) if seen.version == version => seen.at,
             _ => {
-                self.seen = Some(Seen { version, at: now });
+                self.seen = Some(ObservedLease { version, at: now });
                 now
             }
         };
@@ -231,7 +231,7 @@ impl Elector {
             let seconds = spec.lease_duration_seconds.unwrap_or_default();
             let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST);
             if now < seen + lasts {
-                return Ok(Standing::Until(seen + lasts));
+                return Ok(ElectionResult::Until(seen + lasts));
             }
             info!(holder, "the Lease was not renewed in time");
         }
@@ -300,10 +300,10 @@ impl Elector {
 }
 
 /// What a write came to that others may have been faster with.
-fn contested(written: Result<Lease, kube::Error>) -> Result<Standing, kube::Error> {
+fn contested(written: Result<Lease, kube::Error>) -> Result<ElectionResult, kube::Error> {
     match written {
-        Ok(_) => Ok(Standing::Ours),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Standing::Contested),
+        Ok(_) => Ok(ElectionResult::Ours),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(ElectionResult::Contested),
         Err(error) => Err(error),
     }
 }

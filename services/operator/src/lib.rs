@@ -26,5 +26,5 @@ pub use error::OperatorError;
 pub use lease::{Leadership, LeaseOptions};
 pub use metrics::Metrics;
 pub use operator::Operator;
-pub use progress::{Progress, WORK_BOUND, Working};
+pub use progress::{HealthRegistry, WORK_BOUND, WorkGuard};
 pub use settings::{Certificates, Config, Keeping, PullPolicy, SettingError, Settings};

@@ -18,13 +18,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::access::Access;
-use crate::certificates::{Generation, Keeper, ProxyKeeper, Rotation};
+use crate::certificates::{CertBundle, CertRotator, ProxyKeeper, Rotation};
 use crate::controller::{client_of_proxy, run_controller};
-use crate::door::{Door, Routes};
+use crate::door::{Routes, WebhookServer};
 use crate::error::{OperatorError, chain};
 use crate::lease::{Leadership, LeaseOptions};
 use crate::metrics::Metrics;
-use crate::progress::Progress;
+use crate::progress::HealthRegistry;
 use crate::settings::{Certificates, Config};
 use crate::{metrics, probes, webhooks};
 
@@ -39,7 +39,7 @@ pub struct Operator {
     webhooks: SocketAddr,
     metrics: SocketAddr,
     probes: SocketAddr,
-    progress: Progress,
+    progress: HealthRegistry,
     leadership: Leadership,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
@@ -78,7 +78,7 @@ impl Operator {
         }
         let client = Client::try_from(kube.clone()).map_err(|error| unconnected(&error))?;
         let access = Access::new(kube.clone(), client.clone()).map_err(|error| unconnected(&error))?;
-        let (progress, measured) = (Progress::default(), Metrics::default());
+        let (progress, measured) = (HealthRegistry::default(), Metrics::default());
         let listeners = [
             bind(&config.webhooks).await?,
             bind(&config.metrics).await?,
@@ -108,7 +108,7 @@ impl Operator {
             metrics_tls,
             stopped.clone(),
         ));
-        let door = Arc::new(Door::new(probes::routes(&progress), NO_BODY));
+        let door = Arc::new(WebhookServer::new(probes::routes(&progress), NO_BODY));
         servers.spawn(serve(for_probes, door, ServeOptions::default(), stopped));
 
         let leadership = match &config.lease {
@@ -156,7 +156,7 @@ impl Operator {
 
     /// Whether it goes on, as `/healthz` tells it.
     #[must_use]
-    pub const fn progress(&self) -> &Progress {
+    pub const fn progress(&self) -> &HealthRegistry {
         &self.progress
     }
 
@@ -208,7 +208,7 @@ async fn lead(
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
-    progress: Progress,
+    progress: HealthRegistry,
 ) -> OperatorError {
     let ended = |detail: &str| OperatorError::Controller {
         detail: detail.to_owned(),
@@ -251,7 +251,7 @@ fn trust_in_proxy(
     config: &Config,
     client: &Client,
     rotation: Rotation,
-    progress: &Progress,
+    progress: &HealthRegistry,
 ) -> (watch::Receiver<bool>, Option<JoinHandle<()>>) {
     let Some(certificate) = &config.proxy_certificate else {
         return (watch::channel(true).1, None);
@@ -275,7 +275,7 @@ fn serving_tls(
     config: &Config,
     client: &Client,
     rotation: Rotation,
-    progress: &Progress,
+    progress: &HealthRegistry,
     metrics: &Metrics,
 ) -> Result<(Awaited, Option<JoinHandle<()>>), OperatorError> {
     match &config.certificates {
@@ -285,7 +285,7 @@ fn serving_tls(
         }
         Certificates::Made(keeping) => {
             let (tls, awaited) = watch::channel(None);
-            let keeper = Keeper {
+            let keeper = CertRotator {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
                 keeping: keeping.clone(),
@@ -311,7 +311,7 @@ fn metrics_tls(config: &Config, webhooks: &Awaited) -> Result<Awaited, OperatorE
     let unmade = |error: &dyn std::error::Error| OperatorError::Make { detail: chain(error) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let names = BTreeSet::from(["ipu-operator".to_owned()]);
-    let made = Generation::make(&names, now.as_secs(), OWN_CERTIFICATE).map_err(|error| unmade(&error))?;
+    let made = CertBundle::make(&names, now.as_secs(), OWN_CERTIFICATE).map_err(|error| unmade(&error))?;
     let tls = Tls::of_pem(&TlsPem::new(made.certificate, made.key)).map_err(|error| unmade(&error))?;
     Ok(watch::channel(Some(tls)).1)
 }
@@ -343,7 +343,13 @@ async fn secured(
     };
     let mut options = ServeOptions::default();
     options.tls = tls;
-    serve(listener, Arc::new(Door::new(routes, max_body)), options, stop).await;
+    serve(
+        listener,
+        Arc::new(WebhookServer::new(routes, max_body)),
+        options,
+        stop,
+    )
+    .await;
 }
 
 /// Listens on the first of the addresses that can be had.
@@ -404,7 +410,7 @@ mod tests {
                 kube,
                 Arc::new(config),
                 Metrics::default(),
-                Progress::default(),
+                HealthRegistry::default(),
             );
             drop(told);
             let ended = tokio::time::timeout(Duration::from_secs(30), work).await;

@@ -6,9 +6,9 @@ use warp::Filter as _;
 use warp::reply::Response;
 
 use crate::door::{Routes, text};
-use crate::progress::Progress;
+use crate::progress::HealthRegistry;
 
-pub(crate) fn routes(progress: &Progress) -> Routes {
+pub(crate) fn routes(progress: &HealthRegistry) -> Routes {
     let (alive, ready) = (progress.clone(), progress.clone());
     let health = warp::path!("healthz").map(move || health(&alive));
     let readiness = warp::path!("readyz").map(move || readiness(&ready));
@@ -19,7 +19,7 @@ pub(crate) fn routes(progress: &Progress) -> Routes {
         .boxed()
 }
 
-fn health(progress: &Progress) -> Response {
+fn health(progress: &HealthRegistry) -> Response {
     match progress.stuck() {
         None => text(StatusCode::OK, "ok".into()),
         Some((what, late)) => {
@@ -30,7 +30,7 @@ fn health(progress: &Progress) -> Response {
     }
 }
 
-fn readiness(progress: &Progress) -> Response {
+fn readiness(progress: &HealthRegistry) -> Response {
     let waits_for = progress.waits_for();
     if waits_for.is_empty() {
         return text(StatusCode::OK, "ok".into());

@@ -29,16 +29,16 @@ const QUIET: Duration = Duration::from_secs(120);
 /// drop(working); // The pass over the job ended, whichever way.
 /// ```
 #[derive(Clone, Debug)]
-pub struct Progress(Arc<Inner>);
+pub struct HealthRegistry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     bound: Duration,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     next: u64,
     /// What is under way: what, and until when it has to end.
     working: BTreeMap<u64, (String, Instant)>,
@@ -49,14 +49,14 @@ struct State {
     waits_for: BTreeSet<String>,
 }
 
-impl Default for Progress {
+impl Default for HealthRegistry {
     /// Work may take [`WORK_BOUND`].
     fn default() -> Self {
         Self::new(WORK_BOUND)
     }
 }
 
-impl Progress {
+impl HealthRegistry {
     /// Work that takes longer than `bound` is stuck.
     #[must_use]
     pub fn new(bound: Duration) -> Self {
@@ -68,13 +68,13 @@ impl Progress {
 
     /// Work on `what` begins; it ends when the answer is dropped.
     #[must_use = "the work ends when this is dropped"]
-    pub fn begin(&self, what: impl Into<String>) -> Working {
+    pub fn begin(&self, what: impl Into<String>) -> WorkGuard {
         let due = Instant::now() + self.0.bound;
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
         state.working.insert(number, (what.into(), due));
-        Working {
+        WorkGuard {
             progress: self.clone(),
             number,
         }
@@ -149,19 +149,19 @@ impl Progress {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Work that is under way, until this is dropped.
 #[derive(Debug)]
-pub struct Working {
-    progress: Progress,
+pub struct WorkGuard {
+    progress: HealthRegistry,
     number: u64,
 }
 
-impl Drop for Working {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.progress.state().working.remove(&self.number);
     }
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_does_not_end_is_stuck_and_other_work_on_the_same_thing_does_not_hide_it() {
-        let progress = Progress::new(Duration::from_secs(60));
+        let progress = HealthRegistry::new(Duration::from_secs(60));
         let first = progress.begin("default/mnist");
         tokio::time::advance(Duration::from_secs(50)).await;
         let second = progress.begin("default/mnist");
@@ -187,7 +187,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_fails_again_and_again_is_stuck_until_it_hears_or_is_quiet() {
-        let progress = Progress::new(Duration::from_secs(60));
+        let progress = HealthRegistry::new(Duration::from_secs(60));
         let fail_for = async |seconds: u64| {
             for _ in 0..seconds / 10 {
                 progress.fails("the watch");
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_is_silent_is_stuck_and_one_that_ended_is_not() {
-        let progress = Progress::new(Duration::from_secs(60));
+        let progress = HealthRegistry::new(Duration::from_secs(60));
         progress.beat("certificates", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(69)).await;
         assert_eq!(progress.stuck(), None);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use ipu_k8s::webhook::{AdmissionRules, Answer, ReviewError, mutate, validate};
+use ipu_k8s::webhook::{AdmissionRules, ReviewError, ReviewResponse, mutate, validate};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -34,7 +34,7 @@ fn route(
     webhook: &'static str,
     metrics: Metrics,
     places: &Arc<Semaphore>,
-    ask: impl Fn(&[u8]) -> Result<Answer, ReviewError> + Clone + Send + Sync + 'static,
+    ask: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError> + Clone + Send + Sync + 'static,
 ) -> Routes {
     let places = Arc::clone(places);
     warp::path(path)
@@ -56,7 +56,7 @@ fn answer(
     webhook: &'static str,
     review: &[u8],
     metrics: &Metrics,
-    ask: impl Fn(&[u8]) -> Result<Answer, ReviewError>,
+    ask: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError>,
 ) -> warp::reply::Response {
     let began = Instant::now();
     let answer = ask(review);
@@ -78,7 +78,7 @@ fn answer(
     }
 }
 
-fn tell(webhook: &'static str, answer: &Answer) {
+fn tell(webhook: &'static str, answer: &ReviewResponse) {
     if answer.allowed() {
         debug!(
             webhook,

@@ -22,7 +22,7 @@ pub struct Endless;
 ///
 /// A server drops a body once it has taken the data, which may lie in a buffer long after that. Therefore the data
 /// keep the guard, too.
-pub struct Held<B> {
+pub struct GuardedBody<B> {
     body: Pin<Box<B>>,
     guard: Guard,
 }
@@ -35,13 +35,13 @@ enum Guard {
     Frames(Box<dyn FnMut(usize) -> Result<AnyGuard, BoxError> + Send>),
 }
 
-impl<B> std::fmt::Debug for Held<B> {
+impl<B> std::fmt::Debug for GuardedBody<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").finish_non_exhaustive()
     }
 }
 
-impl<B> Held<B> {
+impl<B> GuardedBody<B> {
     /// Returns `body` with a guard.
     pub fn new(body: B, guard: impl Send + Sync + 'static) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl<B> Held<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for Held<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for GuardedBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 

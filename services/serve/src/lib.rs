@@ -14,9 +14,9 @@ mod stall;
 mod tls;
 mod unidentified;
 
-pub use answers::{Endless, Held};
+pub use answers::{Endless, GuardedBody};
 pub use peer::Peer;
-pub use server::{BoxError, Handle, ServeOptions, serve};
+pub use server::{BoxError, Handler, ServeOptions, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;
 

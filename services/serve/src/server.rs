@@ -17,11 +17,11 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use crate::answers::{Answers, Endless, Held};
+use crate::answers::{Answers, Endless, GuardedBody};
 use crate::peer::Peer;
 use crate::stall::Stall;
 use crate::tls::Tls;
-use crate::unidentified::{Connection, Unidentified, UnidentifiedLimits};
+use crate::unidentified::{Connection, UnidentifiedClients, UnidentifiedLimits};
 
 /// The pause after a failed accept, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What answers requests.
-pub trait Handle: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// The body of its answers.
     type Body: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
     /// Why there is no answer; the connection ends then.
@@ -111,7 +111,7 @@ impl std::fmt::Debug for ServeOptions {
 }
 
 /// Serves until `stop` changes or its sender is dropped, then lets open calls end for the grace of the options.
-pub async fn serve<H: Handle>(
+pub async fn serve<H: Handler>(
     listener: TcpListener,
     handler: Arc<H>,
     options: ServeOptions,
@@ -121,7 +121,7 @@ pub async fn serve<H: Handle>(
     let places = Arc::new(Semaphore::new(options.connections));
     let unidentified = options
         .unidentified
-        .map(|limits| Arc::new(Unidentified::new(limits)));
+        .map(|limits| Arc::new(UnidentifiedClients::new(limits)));
     let mut connections = JoinSet::new();
     let mut reloads = JoinSet::new();
     if let Some(tls) = options.tls.clone() {
@@ -147,7 +147,7 @@ pub async fn serve<H: Handle>(
                     let connection = unidentified.as_ref().map(|all| all.admit(network)).unwrap_or_default();
                     connections.spawn(async move {
                         let peer = Peer::at(address).on(connection.clone());
-                        let _counted = Counted(connection.clone());
+                        let _counted = ConnectionCount(connection.clone());
                         tokio::select! {
                             () = connect(stream, peer, handler, &options, watcher) => {}
                             () = connection.closed() => debug!(%address, "closed for a newer connection"),
@@ -176,9 +176,9 @@ pub async fn serve<H: Handle>(
 }
 
 /// Counts a connection until it ends.
-struct Counted(Connection);
+struct ConnectionCount(Connection);
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -192,7 +192,7 @@ const UNSENT: usize = 64 << 10;
 const UNREAD: u32 = 256 << 10;
 
 /// One connection, from its handshake to its end.
-async fn connect<H: Handle>(
+async fn connect<H: Handler>(
     stream: TcpStream,
     peer: Peer,
     handler: Arc<H>,
@@ -221,8 +221,13 @@ async fn connect<H: Handle>(
     }
 }
 
-async fn speak<S, H: Handle>(stream: S, peer: Peer, handler: Arc<H>, options: &ServeOptions, watcher: Watcher)
-where
+async fn speak<S, H: Handler>(
+    stream: S,
+    peer: Peer,
+    handler: Arc<H>,
+    options: &ServeOptions,
+    watcher: Watcher,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (answers, first) = (Arc::new(Answers::default()), Arc::new(Notify::new()));
@@ -237,9 +242,9 @@ where
                 let endless = answer.extensions().get::<Endless>().is_some();
                 Ok::<_, H::Error>(answer.map(|body| {
                     if endless {
-                        Held::each_frame(body, move |_| Ok(answers.begin()))
+                        GuardedBody::each_frame(body, move |_| Ok(answers.begin()))
                     } else {
-                        Held::new(body, answers.begin())
+                        GuardedBody::new(body, answers.begin())
                     }
                 }))
             }

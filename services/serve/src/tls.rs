@@ -126,18 +126,18 @@ pub struct Tls(Arc<Inner>);
 
 struct Inner {
     files: TlsFiles,
-    kept: Kept,
-    current: RwLock<Current>,
+    kept: PemSource,
+    current: RwLock<LoadedPem>,
 }
 
 /// Where the content comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum PemSource {
     InFiles,
     InMemory,
 }
 
-struct Current {
+struct LoadedPem {
     acceptor: TlsAcceptor,
     content: Content,
 }
@@ -175,13 +175,13 @@ impl Tls {
     /// [`TlsError`] names the file that cannot be used.
     pub fn of(files: TlsFiles) -> Result<Self, TlsError> {
         let content = Content::read(&files)?;
-        let current = Current {
+        let current = LoadedPem {
             acceptor: acceptor(&files, &content)?,
             content,
         };
         Ok(Self(Arc::new(Inner {
             files,
-            kept: Kept::InFiles,
+            kept: PemSource::InFiles,
             current: RwLock::new(current),
         })))
     }
@@ -199,13 +199,13 @@ impl Tls {
             clients: ClientCertificates::NotAsked,
         };
         let content = pem.content();
-        let current = Current {
+        let current = LoadedPem {
             acceptor: acceptor(&files, &content)?,
             content,
         };
         Ok(Self(Arc::new(Inner {
             files,
-            kept: Kept::InMemory,
+            kept: PemSource::InMemory,
             current: RwLock::new(current),
         })))
     }
@@ -222,7 +222,7 @@ impl Tls {
     fn install(&self, content: Content) -> Result<(), TlsError> {
         let acceptor = acceptor(&self.0.files, &content)?;
         // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Current { acceptor, content };
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = LoadedPem { acceptor, content };
         Ok(())
     }
 
@@ -232,11 +232,11 @@ impl Tls {
     ///
     /// [`TlsError`] names the file that cannot be used; what was there before stays.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        if self.0.kept == Kept::InMemory {
+        if self.0.kept == PemSource::InMemory {
             return Ok(false);
         }
         let content = Content::read(&self.0.files)?;
-        let unchanged = |current: &Current| current.content == content;
+        let unchanged = |current: &LoadedPem| current.content == content;
         if unchanged(&self.0.current.read().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(false);
         }
@@ -251,7 +251,7 @@ impl Tls {
 
     /// Looks at the files again and again.
     pub(crate) async fn follow(self) {
-        if self.0.kept == Kept::InMemory {
+        if self.0.kept == PemSource::InMemory {
             return;
         }
         let mut told = String::new();

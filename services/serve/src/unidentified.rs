@@ -20,7 +20,7 @@ pub struct UnidentifiedLimits {
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Unidentified {
+pub(crate) struct UnidentifiedClients {
     limits: UnidentifiedLimits,
     open: Mutex<Open>,
 }
@@ -60,7 +60,7 @@ impl Open {
     }
 }
 
-impl Unidentified {
+impl UnidentifiedClients {
     pub(crate) fn new(limits: UnidentifiedLimits) -> Self {
         Self {
             limits,
@@ -84,7 +84,7 @@ impl Unidentified {
         let (number, close) = (open.next, Arc::new(Notify::new()));
         open.next += 1;
         open.connections.insert(number, (network, Arc::clone(&close)));
-        Connection(Some(Counted {
+        Connection(Some(ConnectionGuard {
             number,
             close,
             all: Arc::clone(self),
@@ -99,13 +99,13 @@ impl Unidentified {
 
 /// One connection; without limits it is not counted. Clones are the same connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connection(Option<Counted>);
+pub(crate) struct Connection(Option<ConnectionGuard>);
 
 #[derive(Clone, Debug)]
-struct Counted {
+struct ConnectionGuard {
     number: u64,
     close: Arc<Notify>,
-    all: Arc<Unidentified>,
+    all: Arc<UnidentifiedClients>,
 }
 
 impl Connection {
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_network_with_the_most_connections_loses_its_oldest() {
-        let all = Arc::new(Unidentified::new(UnidentifiedLimits {
+        let all = Arc::new(UnidentifiedClients::new(UnidentifiedLimits {
             total: 4,
             per_network: 3,
         }));

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{
-    Entry, EntryState, Illegal, LinePolicy, Owner, PartitionId, Request, Timestamp, Verdict, Waiting,
+    Entry, EntryState, OnNoCapacity, Owner, PartitionId, QueueDecision, QueueStatus, Request, Timestamp,
+    TransitionError,
 };
-use ipu_ledger::{Answer, Caller, Expiry, Ledger, LedgerError, Liveness, Released};
+use ipu_ledger::{Caller, EnsureOutcome, Expiry, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,
     SilentController,
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::connector::Connector;
 use crate::consumption::Consumption;
-use crate::events::Feed;
+use crate::events::EventLog;
 use crate::health::Health;
 use crate::kept;
 use crate::metrics::Metrics;
@@ -52,7 +53,7 @@ pub(crate) struct App {
     /// Partitions that a request is being worked on for, so that the worker need not.
     driven: Mutex<BTreeMap<PartitionId, u32>>,
     pub(crate) health: Health,
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) feed: Arc<EventLog>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
     ledger_reads: Semaphore,
@@ -66,12 +67,12 @@ pub(crate) struct App {
 }
 
 /// A request that is being worked on; afterwards the worker may go on.
-struct Driven {
+struct DriveGuard {
     app: Arc<App>,
     id: PartitionId,
 }
 
-impl Drop for Driven {
+impl Drop for DriveGuard {
     fn drop(&mut self) {
         let mut driven = self.app.driven.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = driven.get_mut(&self.id) {
@@ -87,7 +88,7 @@ impl Drop for Driven {
 
 impl App {
     pub(crate) fn new(ledger: ProxyLedger, connector: Connector, alive: Arc<dyn Liveness>) -> Arc<Self> {
-        let feed = Feed::of(ledger.changes(), now().as_millis());
+        let feed = EventLog::of(ledger.changes(), now().as_millis());
         let consumption = Consumption::of(ledger.changes(), ledger.now());
         Arc::new(Self {
             ledger,
@@ -125,10 +126,10 @@ impl App {
         replaced.map_err(|error| chain(&error))
     }
 
-    fn drive(self: &Arc<Self>, id: &PartitionId) -> Driven {
+    fn drive(self: &Arc<Self>, id: &PartitionId) -> DriveGuard {
         let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
         *driven.entry(id.clone()).or_default() += 1;
-        Driven {
+        DriveGuard {
             app: Arc::clone(self),
             id: id.clone(),
         }
@@ -162,21 +163,21 @@ impl App {
             // The first step is never given up: it records the request, however long a controller is silent.
             let expiry = expiry(request.not_after, &caller);
             let first = app.ledger.ensure_until(request.clone(), &expiry).await?;
-            if wait.is_zero() || matches!(first, Answer::Active(_) | Answer::Refused(_)) {
+            if wait.is_zero() || matches!(first, EnsureOutcome::Active(_) | EnsureOutcome::Refused(_)) {
                 return Ok(Some(first));
             }
-            let mut silent = |_: &Waiting| {};
+            let mut silent = |_: &QueueStatus| {};
             // A heartbeat that comes while this waits is newer.
             request.holder.clear();
             let active = app.ledger.active_after(request, first, &mut silent);
             tokio::select! {
-                grant = active => grant.map(|grant| Some(Answer::Active(grant))),
+                grant = active => grant.map(|grant| Some(EnsureOutcome::Active(grant))),
                 () = tokio::time::sleep_until(until) => Ok(None),
                 // The worker goes on with a request that is recorded.
                 () = caller.gone() => Ok(None),
             }
         });
-        let patience = if line == LinePolicy::Refuse {
+        let patience = if line == OnNoCapacity::Refuse {
             wait.max(AT_ONCE * 5)
         } else {
             wait.max(AT_ONCE)
@@ -188,13 +189,13 @@ impl App {
             Err(_) => work.await,
         };
         match answer.map_err(|_| broken())?? {
-            Some(Answer::Refused(waiting)) => Err(Problem::does_not_fit(waiting)),
-            Some(Answer::Waiting(waiting)) => self.own_document(&asked, Some(waiting)).await,
-            Some(Answer::Pending(ipu_ledger::Pending::Failed { errors })) => {
+            Some(EnsureOutcome::Refused(waiting)) => Err(Problem::does_not_fit(waiting)),
+            Some(EnsureOutcome::Waiting(waiting)) => self.own_document(&asked, Some(waiting)).await,
+            Some(EnsureOutcome::Pending(ipu_ledger::Pending::Failed { errors })) => {
                 Err(LedgerError::PartitionFailed { id, errors }.into())
             }
             // This process recorded that it is ready, so it need not ask the store.
-            Some(Answer::Active(_)) => match self.ledger.known(&id) {
+            Some(EnsureOutcome::Active(_)) => match self.ledger.known(&id) {
                 Some(entry) if entry.owner.as_ref() == Some(&asked.owner) => {
                     Ok(partition::document(&entry, None, &self.ledger))
                 }
@@ -208,12 +209,12 @@ impl App {
     async fn own_document(
         &self,
         request: &Request,
-        waiting: Option<Waiting>,
+        waiting: Option<QueueStatus>,
     ) -> Result<PartitionDocument, Problem> {
         let document = self.document(&request.id, waiting).await?;
         let owner = document.owner.clone().map(partition::owner_of).transpose()?;
         if owner.as_ref() != Some(&request.owner) || document.instance != request.instance {
-            return Err(LedgerError::Illegal(Illegal::NotTheOwner {
+            return Err(LedgerError::Illegal(TransitionError::NotTheOwner {
                 id: request.id.clone(),
                 owner: owner.map(Box::new),
                 instance: document.instance,
@@ -227,12 +228,12 @@ impl App {
     pub(crate) async fn document(
         &self,
         id: &PartitionId,
-        waiting: Option<Waiting>,
+        waiting: Option<QueueStatus>,
     ) -> Result<PartitionDocument, Problem> {
         let entry = self.entry(id).await?;
         let waiting = match (&entry.state, waiting) {
             (EntryState::Waiting { .. }, None) => match self.ledger.judge(id).await? {
-                Some(Verdict::Stay(waiting)) => Some(waiting),
+                Some(QueueDecision::Stay(waiting)) => Some(waiting),
                 // Its position is the number of those that stay ahead of it.
                 Some(_) => self.line().await?.remove(id),
                 None => None,
@@ -274,11 +275,11 @@ impl App {
     }
 
     /// What everybody in the line is told.
-    pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, Waiting>, Problem> {
+    pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, QueueStatus>, Problem> {
         let line = self.ledger.line().await?;
         let status = (1..).zip(line).map(|(position, (id, verdict))| match verdict {
-            Verdict::Stay(waiting) => (id, waiting),
-            _ => (id, Waiting::next_in_line(position)),
+            QueueDecision::Stay(waiting) => (id, waiting),
+            _ => (id, QueueStatus::next_in_line(position)),
         });
         Ok(status.collect())
     }
@@ -424,7 +425,7 @@ impl App {
         if let Some(owner) = &entry.owner
             && (*owner != request.owner || entry.instance != request.instance)
         {
-            return Err(LedgerError::Illegal(Illegal::NotTheOwner {
+            return Err(LedgerError::Illegal(TransitionError::NotTheOwner {
                 id: entry.id.clone(),
                 owner: Some(Box::new(owner.clone())),
                 instance: entry.instance,

@@ -35,7 +35,7 @@ impl Identity {
         self
     }
 
-    /// His name, for logs and as the owner of what he excludes.
+    /// His name, for logs and as the owner of what he cordons.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -163,10 +163,10 @@ pub trait Authenticator: Send + Sync {
 
 /// Nobody is asked: for a proxy that only this host reaches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Everybody;
+pub(crate) struct NoAuth;
 
 #[async_trait]
-impl Authenticator for Everybody {
+impl Authenticator for NoAuth {
     async fn authenticate(&self, _: Credentials<'_>) -> Result<Identity, AuthError> {
         Ok(Identity::new("anonymous"))
     }

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 /// How often the secrets are looked at. What mounts them may need most of the minute within which changes are promised.
 const EVERY: Duration = Duration::from_secs(2);
 
-type Read = Result<ControllerSecrets, SecretsError>;
+type ReadResult = Result<ControllerSecrets, SecretsError>;
 
 /// Makes the connections to controllers.
 pub(crate) struct Connector {
@@ -30,7 +30,7 @@ pub(crate) struct Connector {
     /// The controller that is simulated in this process, if one is: no connection is needed for it.
     simulated: Option<SimulatorService>,
     /// What each connection was made with.
-    known: Mutex<BTreeMap<ControllerName, Read>>,
+    known: Mutex<BTreeMap<ControllerName, ReadResult>>,
 }
 
 impl Connector {
@@ -52,7 +52,11 @@ impl Connector {
         self.connect_with(endpoint, self.read(endpoint))
     }
 
-    fn connect_with(&self, endpoint: &ControllerEndpoint, read: Read) -> Result<AnyController, ConnectError> {
+    fn connect_with(
+        &self,
+        endpoint: &ControllerEndpoint,
+        read: ReadResult,
+    ) -> Result<AnyController, ConnectError> {
         self.known().insert(endpoint.name().clone(), read.clone());
         match read {
             Ok(secrets) => {
@@ -65,7 +69,7 @@ impl Connector {
             }
             Err(error) => {
                 tracing::error!(controller = %endpoint.name(), %error, "its secrets cannot be used");
-                Ok(Arc::new(Unusable {
+                Ok(Arc::new(UnusableController {
                     endpoint: endpoint.name().to_string(),
                     detail: error.to_string(),
                 }))
@@ -73,7 +77,7 @@ impl Connector {
         }
     }
 
-    fn read(&self, endpoint: &ControllerEndpoint) -> Read {
+    fn read(&self, endpoint: &ControllerEndpoint) -> ReadResult {
         match &self.directory {
             Some(directory) => ControllerSecrets::read(directory, endpoint),
             None => Ok(ControllerSecrets::default()),
@@ -81,7 +85,7 @@ impl Connector {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn known(&self) -> MutexGuard<'_, BTreeMap<ControllerName, Read>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<ControllerName, ReadResult>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,12 +146,12 @@ pub(crate) async fn follow_secrets(app: Arc<App>) {
 }
 
 /// A controller that cannot be talked to. Nothing is concluded from that, as from any that does not answer.
-struct Unusable {
+struct UnusableController {
     endpoint: String,
     detail: String,
 }
 
-impl Unusable {
+impl UnusableController {
     fn refuse<T>(&self) -> Result<T, VipuError> {
         Err(VipuError::Unreachable {
             endpoint: self.endpoint.clone(),
@@ -157,7 +161,7 @@ impl Unusable {
 }
 
 #[async_trait]
-impl VipuController for Unusable {
+impl VipuController for UnusableController {
     async fn version(&self) -> Result<String, VipuError> {
         self.refuse()
     }

@@ -17,13 +17,13 @@ const PAIRS: usize = 1_000;
 const OTHERS: &str = "other";
 
 /// Whom a hold is charged to: a namespace and an account, each empty if there is none.
-pub(crate) type Charged = (String, String);
+pub(crate) type ChargeKey = (String, String);
 
 /// Seconds times IPUs, by whatever they are told apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct IpuSeconds {
     /// That were held.
-    pub(crate) held: BTreeMap<Charged, f64>,
+    pub(crate) held: BTreeMap<ChargeKey, f64>,
     /// That were held and could not be used, by the state of the partition.
     pub(crate) idle: BTreeMap<&'static str, f64>,
 }
@@ -33,21 +33,21 @@ pub(crate) struct IpuSeconds {
 pub(crate) struct Consumption {
     /// When this process began to count.
     began: Timestamp,
-    kept: Mutex<Kept>,
+    kept: Mutex<ConsumptionState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ConsumptionState {
     /// Of all that is over.
     over: IpuSeconds,
     /// Up to when each partition has been counted.
-    counted: BTreeMap<PartitionId, Counted>,
+    counted: BTreeMap<PartitionId, ConsumptionTotals>,
     /// What was told last: a counter never goes back, not even by a millisecond.
     told: IpuSeconds,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct ConsumptionTotals {
     held: Option<Timestamp>,
     idle: Option<Timestamp>,
 }
@@ -80,7 +80,7 @@ impl Consumption {
     fn count(&self, change: &LedgerChange) {
         let Some(before) = &change.from else { return };
         let mut kept = self.kept();
-        let Kept { over, counted, .. } = &mut *kept;
+        let ConsumptionState { over, counted, .. } = &mut *kept;
         let until = counted.entry(change.id.clone()).or_default();
         self.add(over, before, until, change.at);
         if change.to.as_ref().is_none_or(|entry| !entry.state.holds()) {
@@ -89,7 +89,7 @@ impl Consumption {
     }
 
     /// Counts `entry` up to `now`.
-    fn add(&self, sum: &mut IpuSeconds, entry: &Entry, until: &mut Counted, now: Timestamp) {
+    fn add(&self, sum: &mut IpuSeconds, entry: &Entry, until: &mut ConsumptionTotals, now: Timestamp) {
         let ipus = f64::from(entry.spec.size.get());
         let from = |since: Timestamp, counted: Option<Timestamp>| {
             let since = since.max(self.began);
@@ -124,7 +124,7 @@ impl Consumption {
     }
 
     // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ConsumptionState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -141,7 +141,7 @@ fn is_counted(state: &EntryState) -> bool {
     state.holds() && !only_wanted
 }
 
-fn charged<'a>(held: &'a mut BTreeMap<Charged, f64>, entry: &Entry) -> &'a mut f64 {
+fn charged<'a>(held: &'a mut BTreeMap<ChargeKey, f64>, entry: &Entry) -> &'a mut f64 {
     let namespace = entry.owner.as_ref().map(|owner| owner.job.namespace.to_string());
     let pair = (
         namespace.unwrap_or_default(),

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ipu_core::{ControllerName, IpuCount, PartitionSpec, Reason, Room};
+use ipu_core::{ControllerName, FreeCapacity, IpuCount, PartitionSpec, Reason};
 use ipu_proxy_client::{ControllerList, ControllerStatus};
-use ipu_vipu_client::{ControllerEndpoint, Listing, Member};
+use ipu_vipu_client::{ControllerEndpoint, Member, MemberState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ const VERSION: Duration = Duration::from_secs(2);
 /// `GET /v1/controllers`.
 pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     let rooms = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
-    let mut rooms: BTreeMap<ControllerName, Result<Room, Reason>> = rooms.into_iter().collect();
+    let mut rooms: BTreeMap<ControllerName, Result<FreeCapacity, Reason>> = rooms.into_iter().collect();
     let pool = app.ledger.pool();
     // After the question: it has booked how the controllers are.
     let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
@@ -40,7 +40,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
         let mut status = ControllerStatus::new(controller(&member.name, member.endpoint.as_ref()));
         // A second name answers and has nothing to give.
         status.available = room.is_some() || (version.is_some() && !is_same);
-        status.draining = member.listing == Listing::Draining;
+        status.draining = member.listing == MemberState::Draining;
         status.version = version;
         status.free = room.as_ref().map(|room| room.free);
         status.largest_block = room.as_ref().map(|room| room.largest_block);

@@ -23,7 +23,7 @@ const KEPT: usize = 4096;
 const ALIVE: Duration = Duration::from_secs(15);
 
 /// The changes of late, for those who come back.
-pub(crate) struct Feed {
+pub(crate) struct EventLog {
     /// Tells this process's numbers from those of others.
     epoch: u64,
     late: Mutex<VecDeque<LedgerChange>>,
@@ -31,12 +31,12 @@ pub(crate) struct Feed {
 
 /// Where a client was when its stream broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct EventId {
     epoch: u64,
     seq: u64,
 }
 
-impl Place {
+impl EventId {
     fn parse(text: &str) -> Option<Self> {
         let (epoch, seq) = text.split_once('-')?;
         Some(Self {
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-impl Feed {
+impl EventLog {
     /// A feed of these changes; it is kept by a task that ends with the ledger.
     pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, epoch: u64) -> Arc<Self> {
         let feed = Arc::new(Self {
@@ -76,7 +76,7 @@ impl Feed {
     }
 
     /// The changes after `place`, if all of them are still there.
-    fn since(&self, place: Place) -> Option<Vec<LedgerChange>> {
+    fn since(&self, place: EventId) -> Option<Vec<LedgerChange>> {
         if place.epoch != self.epoch {
             return None;
         }
@@ -101,7 +101,7 @@ impl Feed {
 pub(crate) fn stream(app: &Arc<App>, last_event_id: Option<&str>) -> warp::reply::Response {
     // One event waits for the client, so that a client that does not read holds at most one more snapshot.
     let (send, receive) = mpsc::channel(1);
-    let from = last_event_id.and_then(Place::parse);
+    let from = last_event_id.and_then(EventId::parse);
     tokio::spawn(
         Stream {
             app: Arc::clone(app),
@@ -127,10 +127,10 @@ struct Stream {
 }
 
 /// The client is gone, or nothing can be told it any more.
-struct Over;
+struct StreamClosed;
 
 impl Stream {
-    async fn run(mut self, from: Option<Place>) {
+    async fn run(mut self, from: Option<EventId>) {
         let mut stopping = self.app.stopping();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => {}
@@ -138,7 +138,7 @@ impl Stream {
         }
     }
 
-    async fn tell(&mut self, from: Option<Place>) -> Result<(), Over> {
+    async fn tell(&mut self, from: Option<EventId>) -> Result<(), StreamClosed> {
         // Before anything is read, so that nothing falls between.
         let mut changes = self.app.ledger.changes();
         match from.and_then(|place| Some((place, self.app.feed.since(place)?))) {
@@ -153,24 +153,24 @@ impl Stream {
         loop {
             let next = tokio::select! {
                 next = changes.recv() => next,
-                () = self.send.closed() => return Err(Over),
+                () = self.send.closed() => return Err(StreamClosed),
             };
             match next {
                 Ok(change) => self.change(change).await?,
                 Err(RecvError::Lagged(_)) => self.snapshot().await?,
-                Err(RecvError::Closed) => return Err(Over),
+                Err(RecvError::Closed) => return Err(StreamClosed),
             }
         }
     }
 
     /// All partitions as they are now.
-    async fn snapshot(&mut self) -> Result<(), Over> {
+    async fn snapshot(&mut self) -> Result<(), StreamClosed> {
         self.seen = self.app.feed.last();
-        let documents = self.app.documents().await.map_err(|_| Over)?;
+        let documents = self.app.documents().await.map_err(|_| StreamClosed)?;
         self.event("snapshot", &PartitionList::new(documents)).await
     }
 
-    async fn change(&mut self, change: LedgerChange) -> Result<(), Over> {
+    async fn change(&mut self, change: LedgerChange) -> Result<(), StreamClosed> {
         if change.seq <= self.seen {
             return Ok(());
         }
@@ -183,10 +183,10 @@ impl Stream {
         self.event("change", &told).await
     }
 
-    async fn event(&self, kind: &str, data: &impl Serialize) -> Result<(), Over> {
+    async fn event(&self, kind: &str, data: &impl Serialize) -> Result<(), StreamClosed> {
         let id = format!("{}-{}", self.app.feed.epoch, self.seen);
-        let data = serde_json::to_string(data).map_err(|_| Over)?;
+        let data = serde_json::to_string(data).map_err(|_| StreamClosed)?;
         let event = Event::default().id(id).event(kind).data(data);
-        self.send.send(Ok(event)).await.map_err(|_| Over)
+        self.send.send(Ok(event)).await.map_err(|_| StreamClosed)
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use ipu_serve::{BoxError, Endless, Handle, Held, Peer};
+use ipu_serve::{BoxError, Endless, GuardedBody, Handler, Peer};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use warp::filters::BoxedFilter;
@@ -19,8 +19,8 @@ use crate::kept;
 use crate::params;
 use crate::problem::{AGAIN_SOON, Problem};
 use crate::routes;
-use crate::settings::Reading;
-use crate::shares::{Client, Place, Shares};
+use crate::settings::ReadAccess;
+use crate::shares::{Client, Shares, SlotGuard};
 use crate::site;
 use crate::table::{self, Access, Operation};
 
@@ -42,7 +42,7 @@ pub type FrontBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// The body of a request.
     pub(crate) read: Duration,
     /// The work until the answer begins.
@@ -50,9 +50,9 @@ pub(crate) struct Patience {
 }
 
 /// Who is let in.
-pub(crate) struct Guard {
+pub(crate) struct AccessPolicy {
     pub(crate) authenticator: Arc<dyn Authenticator>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadAccess,
     /// Most requests that are worked on at a time.
     pub(crate) places: usize,
     /// Most bytes of answers that wait for their clients to read them.
@@ -68,10 +68,10 @@ pub(crate) struct Guard {
 }
 
 /// Answers requests, whichever way they come.
-pub struct Front {
+pub struct Gateway {
     routes: BoxedFilter<(warp::reply::Response,)>,
-    patience: Patience,
-    guard: Guard,
+    patience: Timeouts,
+    guard: AccessPolicy,
     places: Arc<Shares>,
     streams: Arc<Shares>,
     /// Requests of tenants that wait for their partitions.
@@ -81,14 +81,14 @@ pub struct Front {
     app: Arc<App>,
 }
 
-impl std::fmt::Debug for Front {
+impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Front").finish_non_exhaustive()
     }
 }
 
-impl Front {
-    pub(crate) fn new(app: &Arc<App>, patience: Patience, guard: Guard) -> Self {
+impl Gateway {
+    pub(crate) fn new(app: &Arc<App>, patience: Timeouts, guard: AccessPolicy) -> Self {
         Self {
             routes: routes::routes(app),
             patience,
@@ -187,7 +187,7 @@ impl Front {
         let credentials = Credentials::of(request.headers(), request.extensions().get());
         let free = match access {
             Access::Open => return Ok(None),
-            Access::Read => self.guard.reading == Reading::Open,
+            Access::Read => self.guard.reading == ReadAccess::Open,
             Access::Write => false,
         };
         if free && !credentials.are_shown() && !self.guard.local {
@@ -201,7 +201,7 @@ impl Front {
     }
 
     /// Takes a place for a request, or for an event stream.
-    fn take_place(&self, operation: &Operation, client: &Client) -> Result<Place, Problem> {
+    fn take_place(&self, operation: &Operation, client: &Client) -> Result<SlotGuard, Problem> {
         if operation.endless {
             let detail = "too many event streams are open";
             self.streams
@@ -222,7 +222,7 @@ impl Front {
         operation: &Operation,
         uri: &http::Uri,
         client: &Client,
-    ) -> Result<Option<Place>, Problem> {
+    ) -> Result<Option<SlotGuard>, Problem> {
         let Client::Tenant(namespaces) = client else {
             return Ok(None);
         };
@@ -245,12 +245,12 @@ impl Front {
         if answer.extensions().get::<Endless>().is_some() {
             let (unsent, client) = (Arc::clone(&self.unsent), client.clone());
             return Ok(answer.map(|body| {
-                let counted = Held::each_frame(body, move |size| {
+                let counted = GuardedBody::each_frame(body, move |size| {
                     unsent
                         .take(client.clone(), size)
                         .ok_or_else(|| BoxError::from(TOO_MUCH_UNSENT))
                 });
-                Held::new(counted, place).boxed_unsync()
+                GuardedBody::new(counted, place).boxed_unsync()
             }));
         }
         let size = hyper::body::Body::size_hint(answer.body()).lower();
@@ -346,10 +346,10 @@ fn free(answer: warp::reply::Response) -> Response<FrontBody> {
 
 /// An answer that keeps `guard` until it is sent.
 fn held(answer: warp::reply::Response, guard: impl Send + Sync + 'static) -> Response<FrontBody> {
-    answer.map(|body| Held::new(body, guard).boxed_unsync())
+    answer.map(|body| GuardedBody::new(body, guard).boxed_unsync())
 }
 
-impl Handle for Front {
+impl Handler for Gateway {
     type Body = FrontBody;
     type Error = Infallible;
 

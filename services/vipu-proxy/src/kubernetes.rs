@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Claim, Entry, Life};
+use ipu_core::{Claim, Entry, OwnerLiveness};
 use ipu_k8s::auth::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
 use ipu_k8s::controllers::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::kube::Config;
@@ -68,13 +68,13 @@ impl Cluster {
         };
         let options = TokenReviewOptions::new(&self.choice.audience, callers);
         let reviewer = TokenReviewer::new(self.config.clone(), options).map_err(|error| chain(&error))?;
-        Ok(Arc::new(Reviewed { reviewer, scope }))
+        Ok(Arc::new(TokenReviewAuth { reviewer, scope }))
     }
 
     /// Whether owners are alive: IPUJobs by the API server, everybody else by `others`.
     pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
         let jobs = IpuJobLiveness::new(self.config.clone()).map_err(|error| chain(&error))?;
-        Ok(Arc::new(Both { jobs, others }))
+        Ok(Arc::new(AnyLiveness { jobs, others }))
     }
 
     /// The list of controllers, if it is in a ConfigMap.
@@ -132,13 +132,13 @@ enum Scope {
 }
 
 /// Tokens of service accounts.
-struct Reviewed {
+struct TokenReviewAuth {
     reviewer: TokenReviewer,
     scope: Scope,
 }
 
 #[async_trait]
-impl Authenticator for Reviewed {
+impl Authenticator for TokenReviewAuth {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
         use ipu_k8s::auth::AuthError as Refusal;
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
@@ -161,18 +161,20 @@ impl Authenticator for Reviewed {
 }
 
 /// What either knows: of the owners of the other, both know nothing.
-struct Both {
+struct AnyLiveness {
     jobs: IpuJobLiveness,
     others: Arc<dyn Liveness>,
 }
 
 #[async_trait]
-impl Liveness for Both {
-    async fn life_of(&self, entry: &Entry) -> Life {
+impl Liveness for AnyLiveness {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         match self.jobs.life_of(entry).await {
             // Only the API server ends an IPUJob: a lease that lapsed while it did not answer does not.
-            Life::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::judges) => Life::Unknown,
-            Life::Unknown => self.others.life_of(entry).await,
+            OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::judges) => {
+                OwnerLiveness::Unknown
+            }
+            OwnerLiveness::Unknown => self.others.life_of(entry).await,
             known => known,
         }
     }
@@ -185,7 +187,8 @@ impl Liveness for Both {
 #[cfg(test)]
 mod tests {
     use ipu_core::{
-        CallWindow, Change, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp, World,
+        CallWindow, Change, ControllersSnapshot, JobKey, LedgerState, Owner, PartitionSpec, QueuePolicy,
+        Request, Timestamp,
     };
 
     use super::*;
@@ -202,7 +205,12 @@ mod tests {
             settle: Duration::from_secs(30),
         };
         let step = LedgerState::default()
-            .request(&request, &World::default(), &LineRules::default(), window)
+            .request(
+                &request,
+                &ControllersSnapshot::default(),
+                &QueuePolicy::default(),
+                window,
+            )
             .unwrap();
         match step.changes.first() {
             Some(Change::Put(entry)) => Entry::clone(entry),
@@ -211,12 +219,12 @@ mod tests {
     }
 
     /// Judges every owner dead, as a lapsed lease does.
-    struct Lapsed;
+    struct LapsedLiveness;
 
     #[async_trait]
-    impl Liveness for Lapsed {
-        async fn life_of(&self, _: &Entry) -> Life {
-            Life::Dead
+    impl Liveness for LapsedLiveness {
+        async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+            OwnerLiveness::Dead
         }
     }
 
@@ -228,11 +236,11 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
         let jobs = IpuJobLiveness::new(Config::new(url.parse().unwrap())).unwrap();
-        let both = Both {
+        let both = AnyLiveness {
             jobs,
-            others: Arc::new(Lapsed),
+            others: Arc::new(LapsedLiveness),
         };
-        for (kind, life) in [("IPUJob", Life::Unknown), ("Job", Life::Dead)] {
+        for (kind, life) in [("IPUJob", OwnerLiveness::Unknown), ("Job", OwnerLiveness::Dead)] {
             let entry = entry(kind);
             assert_eq!(both.life_of(&entry).await, life, "{kind}");
         }

@@ -17,8 +17,8 @@ mod auth;
 mod connector;
 mod consumption;
 mod controllers;
+mod cordons;
 mod events;
-mod exclusions;
 mod front;
 mod health;
 mod kept;
@@ -46,8 +46,10 @@ mod worker;
 
 pub use app::{AnyController, ProxyLedger};
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
-pub use front::{Front, FrontBody};
+pub use front::{FrontBody, Gateway};
 pub use proxy::{Proxy, StartError, in_process};
-pub use settings::{Auth, Config, PrioritySetting, QuotaSetting, Reading, Selection, SettingError, Settings};
+pub use settings::{
+    Auth, Config, PrioritySetting, QuotaSetting, ReadAccess, Selection, SettingError, Settings,
+};
 pub use store::AnyStore;
 pub use table::operations;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{LineRules, Namespace, Quota, QuotaSubject, Quotas};
+use ipu_core::{Namespace, QueuePolicy, Quota, QuotaSubject, Quotas};
 
 use crate::settings::{QuotaSetting, SettingError, Settings, wrong};
 
@@ -99,7 +99,7 @@ impl Limits {
     }
 
     /// Puts these limits in force.
-    pub(crate) fn apply(&self, rules: &mut LineRules) {
+    pub(crate) fn apply(&self, rules: &mut QueuePolicy) {
         rules.quotas.clone_from(&self.quotas);
         rules.namespaces.max_priority = self.max_priority;
         rules.namespaces.max_priorities.clone_from(&self.max_priorities);
@@ -125,7 +125,7 @@ mod tests {
     fn limits_say_who_may_ask_for_how_much() {
         let text = "quotas:\n- {account: course-7, max-ipus: 8, namespaces: [a, b]}\n- {account: all, namespaces: ['*']}\n\
                     - {namespace: a, max-partitions: 2}\npriorities:\n- {namespace: b, max-priority: 0}\n- {max-priority: 10}\n";
-        let mut rules = LineRules::default();
+        let mut rules = QueuePolicy::default();
         rules.namespaces.max_queued = 7;
         limits(text).unwrap().apply(&mut rules);
         assert_eq!(rules.quotas.len(), 3);

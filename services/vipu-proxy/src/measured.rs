@@ -41,7 +41,7 @@ impl<C> Measured<C> {
         call: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
         // A call that its caller gave up is booked too: those are the ones that matter.
-        let mut booked = Booked {
+        let mut booked = CallTimer {
             metrics: &self.metrics,
             controller: self.name.as_str(),
             operation,
@@ -58,7 +58,7 @@ impl<C> Measured<C> {
     }
 }
 
-struct Booked<'a> {
+struct CallTimer<'a> {
     metrics: &'a Metrics,
     controller: &'a str,
     operation: &'a str,
@@ -66,7 +66,7 @@ struct Booked<'a> {
     outcome: &'static str,
 }
 
-impl Drop for Booked<'_> {
+impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.metrics

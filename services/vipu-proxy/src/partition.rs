@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{
-    AccountName, AllocationId, ControllerName, Entry, EntryState, IpuCount, IpuofEnv, JobKey, LinePolicy,
-    Owner, PartitionId, PartitionSpec, Reason, Request, Timestamp, Waiting,
+    AccountName, AllocationId, ControllerName, Entry, EntryState, IpuCount, IpuofEnv, JobKey, OnNoCapacity,
+    Owner, PartitionId, PartitionSpec, QueueStatus, Reason, Request, Timestamp,
 };
 use ipu_ledger::Lease;
 use ipu_proxy_client::{
@@ -57,7 +57,7 @@ fn not_named(field: &str, text: String, rule: &str) -> Problem {
 pub(crate) fn request_of(
     body: PutPartition,
     id: PartitionId,
-    line: LinePolicy,
+    line: OnNoCapacity,
     now: Timestamp,
 ) -> Result<Request, Problem> {
     let owner = owner_of(body.owner)?;
@@ -150,7 +150,11 @@ pub(crate) fn controller(name: &ControllerName, endpoint: Option<&ControllerEndp
 }
 
 /// `entry` as the API shows it, with its queue status if the caller asked the ledger for that.
-pub(crate) fn document(entry: &Entry, waiting: Option<Waiting>, ledger: &ProxyLedger) -> PartitionDocument {
+pub(crate) fn document(
+    entry: &Entry,
+    waiting: Option<QueueStatus>,
+    ledger: &ProxyLedger,
+) -> PartitionDocument {
     let endpoint = entry
         .controller
         .as_ref()

@@ -1,7 +1,7 @@
 //! What would fit if: `POST /v1/plan`.
 
 use ipu_core::{IpuCount, PartitionId};
-use ipu_proxy_client::{PlanAnswer, PlanQuestion, Planned};
+use ipu_proxy_client::{DryRunRequest, DryRunResponse, Planned};
 
 use crate::app::App;
 use crate::partition::{named, size_of};
@@ -11,7 +11,7 @@ use crate::problem::Problem;
 const MOST: usize = 256;
 
 /// The answer of the question.
-pub(crate) async fn plan(app: &App, asked: PlanQuestion) -> Result<PlanAnswer, Problem> {
+pub(crate) async fn plan(app: &App, asked: DryRunRequest) -> Result<DryRunResponse, Problem> {
     if asked.sizes.is_empty() || asked.sizes.len() > MOST {
         let rule = format!("must name 1 to {MOST} sizes");
         return Err(Problem::invalid(
@@ -44,5 +44,5 @@ pub(crate) async fn plan(app: &App, asked: PlanQuestion) -> Result<PlanAnswer, P
     let planned = planned
         .into_iter()
         .map(|answer| Planned::new(answer.size.get(), answer.controller, answer.why));
-    Ok(PlanAnswer::new(planned.collect()))
+    Ok(DryRunResponse::new(planned.collect()))
 }

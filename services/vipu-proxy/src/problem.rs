@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::StatusCode;
-use ipu_core::{Illegal, Owner, Waiting};
+use ipu_core::{Owner, QueueStatus, TransitionError};
 use ipu_ledger::{LedgerError, StoreError};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use serde::Serialize;
@@ -103,7 +103,7 @@ impl Problem {
     }
 
     /// It does not fit now and was not to wait.
-    pub(crate) fn does_not_fit(waiting: Waiting) -> Self {
+    pub(crate) fn does_not_fit(waiting: QueueStatus) -> Self {
         let detail = waiting.reason.to_string();
         let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
             .with_fix("ask without nowait to wait in the line, or for fewer IPUs");
@@ -126,32 +126,32 @@ impl Problem {
     }
 }
 
-impl From<Illegal> for Problem {
-    fn from(illegal: Illegal) -> Self {
+impl From<TransitionError> for Problem {
+    fn from(illegal: TransitionError) -> Self {
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, illegal.to_string());
         match &illegal {
-            Illegal::NotTheOwner { owner, .. } => conflict("NotTheOwner")
+            TransitionError::NotTheOwner { owner, .. } => conflict("NotTheOwner")
                 .with_owner(owner.as_deref())
                 .with_fix("use another id, or wait until its owner has deleted it"),
-            Illegal::Foreign { found, .. } => conflict("Foreign")
+            TransitionError::Foreign { found, .. } => conflict("Foreign")
                 .with_value("size", found)
                 .with_fix("use another id, or remove that partition at the controller"),
-            Illegal::OtherSpec { recorded, .. } => conflict("OtherProperties")
+            TransitionError::OtherSpec { recorded, .. } => conflict("OtherProperties")
                 .with_value("size", recorded.size)
                 .with_fix("delete the partition first, or ask with its properties"),
-            Illegal::StaleAttempt { recorded, .. } => conflict("OldAttempt")
+            TransitionError::StaleAttempt { recorded, .. } => conflict("OldAttempt")
                 .with_value("attempt", recorded)
                 .with_fix("ask for the recorded attempt or a newer one"),
-            Illegal::LineFull { .. } => {
+            TransitionError::LineFull { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
                     .with_retry_after(AGAIN_LATER)
             }
-            Illegal::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
+            TransitionError::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
                 .with_retry_after(AGAIN_LATER)
                 .with_fix(
                     "wait until some of them have started, or delete some; an administrator can raise max-queued-per-namespace",
                 ),
-            Illegal::PriorityTooHigh { asked, highest, namespace } => {
+            TransitionError::PriorityTooHigh { asked, highest, namespace } => {
                 Self::new(StatusCode::FORBIDDEN, "PriorityTooHigh", illegal.to_string())
                     .with_value("priority", asked)
                     .with_rule(format!("at most {highest} for owners of namespace {namespace}"))
@@ -159,7 +159,7 @@ impl From<Illegal> for Problem {
                         "use {highest} or less; an administrator can raise it in priorities"
                     ))
             }
-            Illegal::AccountNotAllowed { account, namespace } => {
+            TransitionError::AccountNotAllowed { account, namespace } => {
                 Self::new(StatusCode::FORBIDDEN, "AccountNotAllowed", illegal.to_string())
                     .with_value("account", account)
                     .with_rule("only the namespaces of its quota may charge it")
@@ -167,30 +167,30 @@ impl From<Illegal> for Problem {
                         "charge another account; an administrator can add {namespace} to the quota of the account"
                     ))
             }
-            Illegal::NotDerived { id, .. } => {
+            TransitionError::NotDerived { id, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "NotDerived", illegal.to_string())
                     .with_value("id", id)
                     .with_rule("p-NAME-INSTANCE-DIGITS is for the job and the instance that it follows from")
                     .with_fix("use an id of another form")
             }
-            Illegal::OtherExclusion { .. } => conflict("OtherExclusion")
+            TransitionError::OtherCordon { .. } => conflict("OtherExclusion")
                 .with_fix("use another id; only its owner changes or lifts an exclusion"),
-            Illegal::CannotExclude { .. } => Self::new(
+            TransitionError::CannotCordon { .. } => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "CannotExclude",
                 illegal.to_string(),
             )
             .with_fix("see GET /v1/controllers for what there is"),
-            Illegal::TooLate { .. } => conflict("TooLate")
+            TransitionError::TooLate { .. } => conflict("TooLate")
                 .with_fix("ask again with a later notAfter; if that is refused too, compare the clocks of client and proxy"),
-            Illegal::NoLease { .. } => {
+            TransitionError::NoLease { .. } => {
                 conflict("NoLease").with_fix("ask for the partition with leaseSeconds first")
             }
-            Illegal::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
-            Illegal::Moved { state: "gone", .. } => {
+            TransitionError::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
+            TransitionError::Moved { state: "gone", .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())
             }
-            Illegal::Moved { state, .. } => conflict("Moved").with_value("state", state),
+            TransitionError::Moved { state, .. } => conflict("Moved").with_value("state", state),
             _ => conflict("Illegal"),
         }
     }

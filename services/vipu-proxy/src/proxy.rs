@@ -17,14 +17,14 @@ use tokio::task::JoinHandle;
 use vipu_sim::Simulator;
 
 use crate::app::{App, ProxyLedger};
-use crate::auth::{AnyOf, Authenticator, Certificates, Everybody, Tokens};
+use crate::auth::{AnyOf, Authenticator, Certificates, NoAuth, Tokens};
 use crate::connector::{Connector, follow_secrets};
-use crate::front::{Front, Guard, Patience, UNSENT};
+use crate::front::{AccessPolicy, Gateway, Timeouts, UNSENT};
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
-use crate::settings::{Config, Hardware, Reading, StoreChoice, read_settings};
+use crate::settings::{Config, Hardware, ReadAccess, StoreChoice, read_settings};
 use crate::store::AnyStore;
 use crate::supervise::supervise;
 use crate::watch::watch_file;
@@ -158,7 +158,7 @@ impl Proxy {
                     path: path.clone(),
                     source,
                 })?;
-                files.push((path.clone(), text, Follows::Controllers));
+                files.push((path.clone(), text, FileFollower::Controllers));
                 endpoints
             }
             // They come with the watch.
@@ -189,10 +189,10 @@ impl Proxy {
                 detail,
             };
             tokens.load(&text).map_err(refused)?;
-            files.push((path.clone(), text, Follows::Tokens(tokens.clone())));
+            files.push((path.clone(), text, FileFollower::Tokens(tokens.clone())));
         }
         if let Some(path) = &config.file {
-            files.push((path.clone(), read(path)?, Follows::Limits));
+            files.push((path.clone(), read(path)?, FileFollower::Limits));
         }
         let guard = guard(&config, tokens, cluster.as_ref())?;
         let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
@@ -227,7 +227,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    async fn serve(config: &Config, app: Arc<App>, guard: Guard) -> Result<Self, StartError> {
+    async fn serve(config: &Config, app: Arc<App>, guard: AccessPolicy) -> Result<Self, StartError> {
         let mut serve = ServeOptions::default();
         serve.idle = config.idle_timeout;
         serve.stall = config.write_timeout;
@@ -243,14 +243,14 @@ impl Proxy {
         }
         let (listener, address) = bind(config.listen).await?;
         let (close, closing) = watch::channel(());
-        let patience = Patience {
+        let patience = Timeouts {
             read: config.read_timeout,
             write: config.write_timeout,
         };
         let (mut workers, mut plain_address) = (Vec::new(), None);
         if let Some(plain) = config.plain_listen {
             let (listener, address) = bind(plain).await?;
-            let front = Arc::new(Front::new(&app, patience, plain_guard(config, address)));
+            let front = Arc::new(Gateway::new(&app, patience, plain_guard(config, address)));
             let mut serve = serve.clone();
             serve.tls = None;
             let serving = ipu_serve::serve(listener, front, serve, closing.clone());
@@ -258,7 +258,7 @@ impl Proxy {
             tracing::info!(%address, "answers documented reads over plain HTTP");
             plain_address = Some(address);
         }
-        let front = Arc::new(Front::new(&app, patience, guard));
+        let front = Arc::new(Gateway::new(&app, patience, guard));
         let serving = tokio::spawn(ipu_serve::serve(listener, front, serve, closing));
         Ok(Self {
             address,
@@ -305,7 +305,7 @@ impl Proxy {
 /// The API over a ledger, without a connection: a request in, its answer out. Who asks is found out by `authenticator`, or
 /// not at all. What is not done by the end of a request is gone on with by nobody.
 #[must_use]
-pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Front {
+pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Gateway {
     let alive = LeaseLiveness::new(Arc::new(crate::app::now));
     let app = App::new(
         ledger,
@@ -315,15 +315,15 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     // Nothing is left over that a first repair would find.
     app.health.repaired();
     let split = authenticator.is_some();
-    Front::new(
+    Gateway::new(
         &app,
-        Patience {
+        Timeouts {
             read: Duration::from_secs(30),
             write: Duration::from_secs(300),
         },
-        Guard {
-            authenticator: authenticator.unwrap_or_else(|| Arc::new(Everybody)),
-            reading: Reading::Open,
+        AccessPolicy {
+            authenticator: authenticator.unwrap_or_else(|| Arc::new(NoAuth)),
+            reading: ReadAccess::Open,
             places: 1024,
             unsent: UNSENT,
             local: false,
@@ -334,7 +334,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     )
 }
 
-fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<Guard, StartError> {
+fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<AccessPolicy, StartError> {
     let mut who: Vec<Arc<dyn Authenticator>> = Vec::new();
     if config.token_file.is_some() {
         who.push(Arc::new(tokens));
@@ -353,9 +353,9 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
     }
     let split = !who.is_empty();
     if !split {
-        who.push(Arc::new(Everybody));
+        who.push(Arc::new(NoAuth));
     }
-    Ok(Guard {
+    Ok(AccessPolicy {
         authenticator: Arc::new(AnyOf(who)),
         reading: config.reading,
         places: config.max_requests,
@@ -368,11 +368,11 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<G
 }
 
 /// The guard of the address without TLS: clients are anonymous there, and take half of the places of the other address at most.
-fn plain_guard(config: &Config, address: SocketAddr) -> Guard {
+fn plain_guard(config: &Config, address: SocketAddr) -> AccessPolicy {
     let places = config.max_requests.div_ceil(2);
-    Guard {
+    AccessPolicy {
         authenticator: Arc::new(AnyOf(Vec::new())),
-        reading: Reading::Open,
+        reading: ReadAccess::Open,
         places,
         unsent: UNSENT / 2,
         local: false,
@@ -390,13 +390,13 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
 }
 
 /// What follows a file.
-enum Follows {
+enum FileFollower {
     Controllers,
     Tokens(Tokens),
     Limits,
 }
 
-impl Follows {
+impl FileFollower {
     async fn apply(&self, app: &App, text: &str) -> Result<(), String> {
         match self {
             Self::Controllers => app.replace_controllers(text).await,

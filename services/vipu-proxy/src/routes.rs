@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use ipu_core::{LinePolicy, Owner, PartitionId};
+use ipu_core::{OnNoCapacity, Owner, PartitionId};
 use ipu_proxy_client::{
     DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, ResetPartition,
     WaitingList,
@@ -21,7 +21,7 @@ use crate::auth::Identity;
 use crate::params::{Params, Query, id_of, json_of, requested_id_of};
 use crate::partition::{lease_of, request_of};
 use crate::problem::Problem;
-use crate::{controllers, events, exclusions, metrics, plan, stats};
+use crate::{controllers, cordons, events, metrics, plan, stats};
 
 /// The API as a document; the tests hold every answer against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -30,14 +30,14 @@ type Answer = Result<Response, Problem>;
 type Route = BoxedFilter<(Response,)>;
 
 /// A request, taken apart.
-struct Asked {
+struct ApiCall {
     app: Arc<App>,
     who: Identity,
     query: Query,
     body: Bytes,
 }
 
-impl Asked {
+impl ApiCall {
     /// The parameters of the query, of which these are known.
     fn params(&mut self, known: &[&str]) -> Result<Params, Problem> {
         Params::parse(std::mem::take(&mut self.query), known)
@@ -61,12 +61,12 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-fn asked(app: &Arc<App>) -> impl Filter<Extract = (Asked,), Error = Rejection> + Clone + use<> {
+fn asked(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection> + Clone + use<> {
     let app = Arc::clone(app);
     warp::ext::get::<Identity>()
         .and(warp::query::<Query>())
         .and(warp::body::bytes())
-        .map(move |who, query, body| Asked {
+        .map(move |who, query, body| ApiCall {
             app: Arc::clone(&app),
             who,
             query,
@@ -76,18 +76,18 @@ fn asked(app: &Arc<App>) -> impl Filter<Extract = (Asked,), Error = Rejection> +
 
 /// Whether the proxy works.
 fn probes(app: &Arc<App>) -> Route {
-    let alive = |asked: Asked| print(asked.app.health.check_alive().and_then(|()| well()));
+    let alive = |asked: ApiCall| print(asked.app.health.check_alive().and_then(|()| well()));
     let health = warp::path!("health").and(warp::get()).and(asked(app)).map(alive);
     let livez = warp::path!("livez").and(warp::get()).and(asked(app)).map(alive);
     let readyz = warp::path!("readyz")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(asked.app.check_ready().await.and_then(|()| well())) });
+        .then(|asked: ApiCall| async move { print(asked.app.check_ready().await.and_then(|()| well())) });
     let metrics =
         warp::path!("metrics")
             .and(warp::get())
             .and(asked(app))
-            .then(|asked: Asked| async move {
+            .then(|asked: ApiCall| async move {
                 let text = metrics::render(&asked.app).await;
                 print(text.map(|text| {
                     warp::reply::with_header(text, CONTENT_TYPE, metrics::FORMAT).into_response()
@@ -114,16 +114,17 @@ fn well() -> Answer {
 
 /// `/stats` and `/query`: what the documentation of the original knows.
 fn documented(app: &Arc<App>) -> Route {
-    let stats = warp::path!("stats")
-        .and(warp::get())
-        .and(asked(app))
-        .then(
-            |asked: Asked| async move { print(stats::stats(&asked.app).await.and_then(|usage| ok(&usage))) },
-        );
+    let stats =
+        warp::path!("stats")
+            .and(warp::get())
+            .and(asked(app))
+            .then(|asked: ApiCall| async move {
+                print(stats::stats(&asked.app).await.and_then(|usage| ok(&usage)))
+            });
     let fits = warp::path!("query")
         .and(warp::post())
         .and(asked(app))
-        .then(|asked: Asked| async move {
+        .then(|asked: ApiCall| async move {
             print(async { ok(&stats::query(&asked.app, json_of(&asked.body)?).await?) }.await)
         });
     stats.or(fits).unify().boxed()
@@ -134,24 +135,24 @@ fn lists(app: &Arc<App>) -> Route {
     let list = warp::path!("v1" / "partitions")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(list(asked).await) });
+        .then(|asked: ApiCall| async move { print(list(asked).await) });
     let waiting = warp::path!("v1" / "waiting")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(waiting(asked).await) });
+        .then(|asked: ApiCall| async move { print(waiting(asked).await) });
     let controllers = warp::path!("v1" / "controllers")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(controllers(asked).await) });
+        .then(|asked: ApiCall| async move { print(controllers(asked).await) });
     let plan = warp::path!("v1" / "plan")
         .and(warp::post())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(plan(asked).await) });
+        .then(|asked: ApiCall| async move { print(plan(asked).await) });
     let events = warp::path!("v1" / "events")
         .and(warp::get())
         .and(asked(app))
         .and(warp::header::optional::<String>("last-event-id"))
-        .map(|asked: Asked, last: Option<String>| print(events(asked, last.as_deref())));
+        .map(|asked: ApiCall, last: Option<String>| print(events(asked, last.as_deref())));
     list.or(waiting)
         .unify()
         .or(controllers)
@@ -163,27 +164,27 @@ fn lists(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-async fn controllers(mut asked: Asked) -> Answer {
+async fn controllers(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     ok(&controllers::controllers(&asked.app).await?)
 }
 
-async fn plan(mut asked: Asked) -> Answer {
+async fn plan(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     ok(&plan::plan(&asked.app, json_of(&asked.body)?).await?)
 }
 
-fn events(mut asked: Asked, last: Option<&str>) -> Answer {
+fn events(mut asked: ApiCall, last: Option<&str>) -> Answer {
     asked.params(&[])?;
     Ok(events::stream(&asked.app, last))
 }
 
-async fn list(mut asked: Asked) -> Answer {
+async fn list(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     ok(&PartitionList::new(asked.app.documents().await?))
 }
 
-async fn waiting(mut asked: Asked) -> Answer {
+async fn waiting(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     ok(&WaitingList::new(asked.app.waiting().await?))
 }
@@ -193,19 +194,19 @@ fn partition(app: &Arc<App>) -> Route {
     let get = warp::path!("v1" / "partitions" / String)
         .and(warp::get())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(get(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(get(&id, asked).await) });
     let put = warp::path!("v1" / "partitions" / String)
         .and(warp::put())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(put(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(put(&id, asked).await) });
     let delete = warp::path!("v1" / "partitions" / String)
         .and(warp::delete())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(delete(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(delete(&id, asked).await) });
     let reset = warp::path!("v1" / "partitions" / String / "reset")
         .and(warp::post())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(reset(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(reset(&id, asked).await) });
     get.or(put).unify().or(delete).unify().or(reset).unify().boxed()
 }
 
@@ -214,27 +215,27 @@ fn others(app: &Arc<App>) -> Route {
     let heartbeat = warp::path!("v1" / "partitions" / String / "heartbeat")
         .and(warp::post())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(heartbeat(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(heartbeat(&id, asked).await) });
     let cordons = warp::path!("v1" / "exclusions")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(cordons(asked).await) });
+        .then(|asked: ApiCall| async move { print(cordons(asked).await) });
     let cordon = warp::path!("v1" / "exclusions")
         .and(warp::post())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(cordon(asked).await) });
+        .then(|asked: ApiCall| async move { print(cordon(asked).await) });
     let uncordon = warp::path!("v1" / "exclusions" / String)
         .and(warp::delete())
         .and(asked(app))
-        .then(|id: String, asked: Asked| async move { print(uncordon(&id, asked).await) });
+        .then(|id: String, asked: ApiCall| async move { print(uncordon(&id, asked).await) });
     let usage = warp::path!("v1" / "usage")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(usage(asked).await) });
+        .then(|asked: ApiCall| async move { print(usage(asked).await) });
     let repair = warp::path!("v1" / "repair")
         .and(warp::post())
         .and(asked(app))
-        .then(|asked: Asked| async move { print(repair(asked).await) });
+        .then(|asked: ApiCall| async move { print(repair(asked).await) });
     heartbeat
         .or(cordons)
         .unify()
@@ -249,15 +250,15 @@ fn others(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-async fn heartbeat(id: &str, mut asked: Asked) -> Answer {
+async fn heartbeat(id: &str, mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     let beat: Heartbeat = json_of(&asked.body)?;
     let length = lease_of("seconds", beat.seconds)?;
     let id = id_of(id)?;
     let owner = match owner_of(&asked.app, &id, beat.uid).await? {
-        Held::By(owner) => owner,
-        Held::Found => return Err(quarantined(&id)),
-        Held::Nothing => {
+        OwnerLookup::By(owner) => owner,
+        OwnerLookup::Found => return Err(quarantined(&id)),
+        OwnerLookup::Nothing => {
             return Err(asked
                 .app
                 .entry(&id)
@@ -271,44 +272,44 @@ async fn heartbeat(id: &str, mut asked: Asked) -> Answer {
     ok(&LeaseDocument::new(id, lease.until()))
 }
 
-async fn cordons(mut asked: Asked) -> Answer {
+async fn cordons(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
-    ok(&exclusions::list(&asked.app).await?)
+    ok(&cordons::list(&asked.app).await?)
 }
 
-async fn cordon(mut asked: Asked) -> Answer {
+async fn cordon(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
-    ok(&exclusions::exclude(&asked.app, &asked.who, json_of(&asked.body)?).await?)
+    ok(&cordons::cordon(&asked.app, &asked.who, json_of(&asked.body)?).await?)
 }
 
-async fn uncordon(id: &str, mut asked: Asked) -> Answer {
+async fn uncordon(id: &str, mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     let id = crate::params::decoded(id);
-    ok(&exclusions::lift(&asked.app, &asked.who, id).await?)
+    ok(&cordons::lift(&asked.app, &asked.who, id).await?)
 }
 
-async fn usage(mut asked: Asked) -> Answer {
+async fn usage(mut asked: ApiCall) -> Answer {
     let params = asked.params(&["since", "limit", "continue"])?;
     ok(&stats::usage(&asked.app, &params).await?)
 }
 
-async fn repair(mut asked: Asked) -> Answer {
+async fn repair(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     asked.who.may_act_for_all()?;
     ok(&asked.app.repair().await?)
 }
 
-async fn get(id: &str, mut asked: Asked) -> Answer {
+async fn get(id: &str, mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
     ok(&asked.app.document_with_places(&id_of(id)?).await?)
 }
 
-async fn put(id: &str, mut asked: Asked) -> Answer {
+async fn put(id: &str, mut asked: ApiCall) -> Answer {
     let params = asked.params(&["wait", "nowait", "notAfter"])?;
     let line = if params.nowait {
-        LinePolicy::Refuse
+        OnNoCapacity::Refuse
     } else {
-        LinePolicy::Wait
+        OnNoCapacity::Wait
     };
     let mut request = request_of(
         json_of(&asked.body)?,
@@ -323,7 +324,7 @@ async fn put(id: &str, mut asked: Asked) -> Answer {
     shown(&asked.app.ensure(request, params.wait).await?)
 }
 
-async fn delete(id: &str, mut asked: Asked) -> Answer {
+async fn delete(id: &str, mut asked: ApiCall) -> Answer {
     let params = asked.params(&["wait", "uid", "attempt", "quarantined", "notAfter"])?;
     let id = id_of(id)?;
     // Mostly its owner is known, and then the release itself finds out whether he still is.
@@ -336,16 +337,16 @@ async fn delete(id: &str, mut asked: Asked) -> Answer {
         }
     }
     let deleted = match owner_of(&asked.app, &id, params.uid.clone()).await? {
-        Held::Nothing => return ok(&DeletedDocument::gone(id)),
-        Held::By(owner) => {
+        OwnerLookup::Nothing => return ok(&DeletedDocument::gone(id)),
+        OwnerLookup::By(owner) => {
             asked.who.may_act_for(&owner)?;
             asked.app.delete(id, owner, &params).await?
         }
-        Held::Found if params.quarantined => {
+        OwnerLookup::Found if params.quarantined => {
             asked.who.may_act_for_all()?;
             asked.app.delete_quarantined(id).await?
         }
-        Held::Found => return Err(quarantined(&id)),
+        OwnerLookup::Found => return Err(quarantined(&id)),
     };
     told(&deleted)
 }
@@ -360,7 +361,7 @@ fn told(deleted: &DeletedDocument) -> Answer {
     json(status, deleted)
 }
 
-async fn reset(id: &str, mut asked: Asked) -> Answer {
+async fn reset(id: &str, mut asked: ApiCall) -> Answer {
     let not_after = asked.params(&["notAfter"])?.not_after;
     let wanted = if asked.body.is_empty() {
         ResetPartition::default()
@@ -373,16 +374,16 @@ async fn reset(id: &str, mut asked: Asked) -> Answer {
         None => asked.app.entry(&id).await?.attempt,
     };
     let owner = match owner_of(&asked.app, &id, wanted.uid).await? {
-        Held::By(owner) => owner,
-        Held::Found => return Err(quarantined(&id)),
-        Held::Nothing => return shown(&asked.app.document(&id, None).await?),
+        OwnerLookup::By(owner) => owner,
+        OwnerLookup::Found => return Err(quarantined(&id)),
+        OwnerLookup::Nothing => return shown(&asked.app.document(&id, None).await?),
     };
     asked.who.may_act_for(&owner)?;
     shown(&asked.app.reset(id, owner, attempt, not_after).await?)
 }
 
 /// Whose a partition is.
-enum Held {
+enum OwnerLookup {
     Nothing,
     By(Owner),
     /// It was found and nobody owns it.
@@ -397,18 +398,18 @@ fn known_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> 
 }
 
 /// The owner that the ledger knows, with the uid that the caller says.
-async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Held, Problem> {
+async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<OwnerLookup, Problem> {
     let uid = uid.map(|uid| crate::partition::named("uid", uid)).transpose()?;
     let Some(entry) = app.ledger.get(id).await? else {
-        return Ok(Held::Nothing);
+        return Ok(OwnerLookup::Nothing);
     };
     let Some(mut owner) = entry.owner else {
-        return Ok(Held::Found);
+        return Ok(OwnerLookup::Found);
     };
     if let Some(uid) = uid {
         owner.job.uid = uid;
     }
-    Ok(Held::By(owner))
+    Ok(OwnerLookup::By(owner))
 }
 
 fn quarantined(id: &PartitionId) -> Problem {

@@ -95,7 +95,7 @@ pub struct Settings {
     pub tls_client_ca: Option<PathBuf>,
     /// Who may read: everybody, or only who may change something [default: open].
     #[arg(long, env = "VIPU_PROXY_READING", value_name = "open|closed")]
-    pub reading: Option<Reading>,
+    pub reading: Option<ReadAccess>,
     /// Authentication if neither tokens nor certificates are set: by default the proxy listens on this host alone and admits
     /// its own user and root; `none` admits every client on every address.
     #[arg(long, env = "VIPU_PROXY_AUTH", value_name = "none")]
@@ -159,7 +159,7 @@ pub enum Selection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Reading {
+pub enum ReadAccess {
     /// Everybody.
     Open,
     /// Who may change something.
@@ -279,7 +279,7 @@ pub struct Config {
     pub(crate) secrets: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadAccess,
     pub(crate) max_requests: usize,
     /// The most requests of a namespace in the queue, if that is set.
     pub(crate) max_queued: Option<usize>,
@@ -424,7 +424,7 @@ impl Settings {
             kubernetes,
             asks,
             local_users: !asks && self.auth.is_none(),
-            reading: self.reading.unwrap_or(Reading::Open),
+            reading: self.reading.unwrap_or(ReadAccess::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             max_queued: self
                 .max_queued_per_namespace

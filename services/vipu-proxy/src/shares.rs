@@ -51,11 +51,11 @@ struct Limits {
 #[derive(Debug)]
 pub(crate) struct Shares {
     limits: Limits,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenSlots>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenSlots {
     networks: HashMap<IpAddr, usize>,
     of_tenants: HashMap<Arc<str>, usize>,
     anonymous: usize,
@@ -81,7 +81,7 @@ impl Shares {
     }
 
     /// Takes `number` places; all of the share if `number` is greater.
-    pub(crate) fn take(self: &Arc<Self>, client: Client, number: usize) -> Option<Place> {
+    pub(crate) fn take(self: &Arc<Self>, client: Client, number: usize) -> Option<SlotGuard> {
         let Limits {
             network,
             anonymous,
@@ -108,7 +108,7 @@ impl Shares {
         }
         free.then(|| {
             taken.change(&client, |count| *count += number);
-            Place {
+            SlotGuard {
                 client,
                 number,
                 shares: Arc::clone(self),
@@ -122,12 +122,12 @@ impl Shares {
     }
 
     // Nothing panics while it is locked.
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, TakenSlots> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl TakenSlots {
     /// Changes the counts that `client` is part of.
     fn change(&mut self, client: &Client, change: impl Fn(&mut usize)) {
         change(&mut self.all);
@@ -157,13 +157,13 @@ fn change_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, cha
 
 /// Places that are taken until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SlotGuard {
     client: Client,
     number: usize,
     shares: Arc<Shares>,
 }
 
-impl Drop for Place {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         let mut taken = self.shares.taken();
         taken.change(&self.client, |count| *count -= self.number);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// As many single places as `client` gets.
-    fn fill(shares: &Arc<Shares>, client: Client) -> Vec<Place> {
+    fn fill(shares: &Arc<Shares>, client: Client) -> Vec<SlotGuard> {
         std::iter::from_fn(|| shares.take(client.clone(), 1)).collect()
     }
 

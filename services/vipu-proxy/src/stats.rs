@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipu_core::{IpuCount, PartitionSpec, Timestamp};
 use ipu_ledger::UsagePosition;
-use ipu_proxy_client::{Fit, RecordDocument, RecordList, SizeQuestion, Stats, Usage};
+use ipu_proxy_client::{CapacityQuery, Fit, RecordDocument, RecordList, Stats, Usage};
 
 use crate::app::App;
 use crate::params::{MAX_PAGE, Params};
@@ -31,7 +31,7 @@ pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Prob
     Ok(BTreeMap::from([
         ("used", stats.used),
         ("available", stats.available),
-        ("excluded", stats.excluded),
+        ("excluded", stats.cordoned),
         ("foreign", stats.foreign),
         ("leaked", stats.leaked),
         ("quarantined", stats.quarantined),
@@ -59,7 +59,7 @@ pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Prob
 }
 
 /// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.
-pub(crate) async fn query(app: &App, query: SizeQuestion) -> Result<Fit, Problem> {
+pub(crate) async fn query(app: &App, query: CapacityQuery) -> Result<Fit, Problem> {
     let (size, broken) = match IpuCount::try_from(query.size) {
         Ok(size) => (size, None),
         Err(error) => (IpuCount::ONE, Some(error.to_string())),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ipu_core::Change;
-use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, Turn};
+use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, WriteLock};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
@@ -55,7 +55,7 @@ impl LedgerStore for AnyStore {
         revision
     }
 
-    async fn turn(&self) -> Result<Turn, StoreError> {
+    async fn turn(&self) -> Result<WriteLock, StoreError> {
         self.store.turn().await
     }
 }

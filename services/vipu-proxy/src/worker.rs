@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, PartitionId, Verdict};
+use ipu_core::{Entry, EntryState, PartitionId, QueueDecision};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -135,7 +135,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
         .collect();
     if !queued.is_empty() {
         for (id, verdict) in app.ledger.line().await? {
-            if let (Verdict::Go { .. }, Some(entry)) = (verdict, queued.get(&id))
+            if let (QueueDecision::Go { .. }, Some(entry)) = (verdict, queued.get(&id))
                 && !app.is_driven(&id)
             {
                 todo.push((*entry).clone());

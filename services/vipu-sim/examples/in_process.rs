@@ -5,7 +5,7 @@ use std::error::Error;
 
 use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
 use ipu_vipu_client::{
-    ConnectOptions, CreatePartition, GrpcController, VipuController as _, Wait, ensure_present,
+    ConnectOptions, CreatePartition, GrpcController, VipuController as _, WaitOptions, ensure_present,
 };
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     // Asking until it is there is safe: the id follows from the caller.
-    ensure_present(&controller, &request, &Wait::default()).await?;
+    ensure_present(&controller, &request, &WaitOptions::default()).await?;
     println!("{id}: {:?}", controller.partition_status(&id).await?.state);
     Ok(())
 }

@@ -11,7 +11,7 @@ use warp::reply::{Reply as _, Response};
 
 use crate::api::Api;
 use crate::faults::{Fault, Faults};
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 use crate::rest::{answer, parse_body, refuse, with};
 use crate::state::{Health, NewAgent, Settings};
 
@@ -194,13 +194,13 @@ fn fault_routes(faults: &Faults) -> BoxedFilter<(Response,)> {
 }
 
 /// Refuses chances that are none.
-fn checked(faults: Vec<Fault>) -> Result<Vec<Fault>, Refusal> {
+fn checked(faults: Vec<Fault>) -> Result<Vec<Fault>, SimError> {
     use crate::faults::FaultKind;
     for fault in &faults {
         if let FaultKind::Error { rate, .. } = fault.kind
             && !(0.0..=1.0).contains(&rate)
         {
-            return Err(Refusal::invalid("rate", rate, "must be from 0 to 1"));
+            return Err(SimError::invalid("rate", rate, "must be from 0 to 1"));
         }
     }
     Ok(faults)

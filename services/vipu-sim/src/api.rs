@@ -6,8 +6,8 @@ use ipu_core::Timestamp;
 use ipu_vipu_client::wire;
 use tracing::{info, warn};
 
-use crate::refusal::Refusal;
-use crate::state::{Force, Relocatable, SimState};
+use crate::refusal::SimError;
+use crate::state::{Force, Relocation, SimState};
 use crate::store::Store;
 
 /// The state behind all connections.
@@ -33,8 +33,8 @@ impl Api {
     /// Looks at the state without holding up the other connections.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&SimState) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        look: impl FnOnce(&SimState) -> Result<T, SimError> + Send + 'static,
+    ) -> Result<T, SimError> {
         if !self.store.blocks() {
             return self.store.read(look);
         }
@@ -46,8 +46,8 @@ impl Api {
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         what: &'static str,
-        change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, SimError> + Send + 'static,
+    ) -> Result<T, SimError> {
         let done = if self.store.blocks() {
             let store = Arc::clone(&self.store);
             joined(tokio::task::spawn_blocking(move || store.change(change)).await)
@@ -56,7 +56,7 @@ impl Api {
         };
         match &done {
             Ok(_) => info!(call = what, "accepted"),
-            Err(refusal @ Refusal::Storage { .. }) => warn!(call = what, %refusal, "failed"),
+            Err(refusal @ SimError::Storage { .. }) => warn!(call = what, %refusal, "failed"),
             Err(refusal) => info!(call = what, code = ?refusal.code(), %refusal, "refused"),
         }
         done
@@ -71,7 +71,7 @@ impl Api {
     pub(crate) async fn list(
         &self,
         request: wire::ListPartitionsRequest,
-    ) -> Result<wire::ListPartitionsReply, Refusal> {
+    ) -> Result<wire::ListPartitionsReply, SimError> {
         let partitions = self.read(move |state| state.list(&request.allocation_id)).await?;
         Ok(wire::ListPartitionsReply { partitions })
     }
@@ -79,7 +79,7 @@ impl Api {
     pub(crate) async fn attributes(
         &self,
         request: wire::ListIpuAttributesRequest,
-    ) -> Result<wire::ListIpuAttributesReply, Refusal> {
+    ) -> Result<wire::ListIpuAttributesReply, SimError> {
         let entries = self.read(move |state| state.attributes(&request.agents)).await?;
         Ok(wire::ListIpuAttributesReply { entries })
     }
@@ -88,7 +88,7 @@ impl Api {
     pub(crate) async fn create(
         &self,
         request: wire::CreatePartitionRequest,
-    ) -> Result<wire::CreatePartitionReply, Refusal> {
+    ) -> Result<wire::CreatePartitionReply, SimError> {
         let id = self
             .change("create", move |state, now| state.create(&request, now))
             .await?;
@@ -101,7 +101,7 @@ impl Api {
     pub(crate) async fn remove(
         &self,
         request: wire::RemovePartitionRequest,
-    ) -> Result<wire::RemovePartitionReply, Refusal> {
+    ) -> Result<wire::RemovePartitionReply, SimError> {
         let force = if request.force { Force::Yes } else { Force::No };
         self.change("remove", move |state, now| {
             state.remove(&request.partition_id, force, now)
@@ -114,11 +114,11 @@ impl Api {
     pub(crate) async fn reset(
         &self,
         request: wire::ResetPartitionRequest,
-    ) -> Result<wire::ResetPartitionReply, Refusal> {
+    ) -> Result<wire::ResetPartitionReply, SimError> {
         let relocatable = if request.relocatable {
-            Relocatable::Yes
+            Relocation::Yes
         } else {
-            Relocatable::Keep
+            Relocation::Keep
         };
         self.change("reset", move |state, now| {
             state.reset(&request.partition_id, relocatable, now)
@@ -130,7 +130,7 @@ impl Api {
     pub(crate) async fn status(
         &self,
         request: wire::GetPartitionStatusRequest,
-    ) -> Result<wire::GetPartitionStatusReply, Refusal> {
+    ) -> Result<wire::GetPartitionStatusReply, SimError> {
         let status = self
             .read(move |state| state.status(&request.partition_id))
             .await?;
@@ -140,7 +140,7 @@ impl Api {
     pub(crate) async fn ipuof_config(
         &self,
         request: wire::GetPartitionIpuofConfigRequest,
-    ) -> Result<wire::GetPartitionIpuofConfigReply, Refusal> {
+    ) -> Result<wire::GetPartitionIpuofConfigReply, SimError> {
         let gcd = request.gcd_id.map(|gcd| gcd.id);
         let config = self
             .read(move |state| state.ipuof_config(&request.partition_id, gcd))
@@ -160,9 +160,9 @@ fn size_of(request: &wire::CreatePartitionRequest) -> u32 {
 }
 
 /// A call that ran on a thread for blocking work.
-fn joined<T>(ended: Result<Result<T, Refusal>, tokio::task::JoinError>) -> Result<T, Refusal> {
+fn joined<T>(ended: Result<Result<T, SimError>, tokio::task::JoinError>) -> Result<T, SimError> {
     ended.unwrap_or_else(|error| {
-        Err(Refusal::Storage {
+        Err(SimError::Storage {
             step: "read",
             detail: error.to_string(),
         })

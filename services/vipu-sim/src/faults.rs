@@ -102,24 +102,24 @@ impl Fault {
 
 /// The faults of one simulator; all clones are the same set.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Mutex<Vec<Armed>>>);
+pub struct Faults(Arc<Mutex<Vec<ActiveFault>>>);
 
 #[derive(Clone, Debug)]
-struct Armed {
+struct ActiveFault {
     fault: Fault,
     chances: u64,
 }
 
 /// What strikes one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Strike {
+pub(crate) struct InjectedFault {
     pub(crate) latency: Duration,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: FaultOutcome,
 }
 
 /// How the call ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum FaultOutcome {
     #[default]
     Normal,
     Error,
@@ -131,12 +131,12 @@ pub(crate) enum Outcome {
 impl Faults {
     /// Replaces all faults.
     pub fn set(&self, faults: Vec<Fault>) {
-        *self.armed() = faults.into_iter().map(Armed::new).collect();
+        *self.armed() = faults.into_iter().map(ActiveFault::new).collect();
     }
 
     /// Adds one fault.
     pub fn add(&self, fault: Fault) {
-        self.armed().push(Armed::new(fault));
+        self.armed().push(ActiveFault::new(fault));
     }
 
     /// Ends all faults.
@@ -151,8 +151,8 @@ impl Faults {
     }
 
     /// What strikes the call that comes now. Latencies add up; of the others the first one counts.
-    pub(crate) fn strike(&self, method: Method) -> Strike {
-        let mut strike = Strike::default();
+    pub(crate) fn strike(&self, method: Method) -> InjectedFault {
+        let mut strike = InjectedFault::default();
         let mut armed = self.armed();
         for one in armed.iter_mut() {
             if one.fault.count == Some(0) || one.fault.method.is_some_and(|of| of != method) {
@@ -167,12 +167,12 @@ impl Faults {
                 }
                 // Every call takes a chance, so that the sequence depends on the number of calls alone.
                 FaultKind::Error { rate, .. } if one.chance() >= rate => continue,
-                FaultKind::Error { .. } => Outcome::Error,
-                FaultKind::DropReply => Outcome::DropReply,
-                FaultKind::Hang => Outcome::Hang,
-                FaultKind::Refuse => Outcome::Refuse,
+                FaultKind::Error { .. } => FaultOutcome::Error,
+                FaultKind::DropReply => FaultOutcome::DropReply,
+                FaultKind::Hang => FaultOutcome::Hang,
+                FaultKind::Refuse => FaultOutcome::Refuse,
             };
-            if strike.outcome == Outcome::Normal {
+            if strike.outcome == FaultOutcome::Normal {
                 strike.outcome = outcome;
                 one.use_up();
             }
@@ -183,16 +183,16 @@ impl Faults {
 
     /// Whether new connections are closed at once.
     pub(crate) fn refuses_connections(&self) -> bool {
-        let all = |one: &Armed| one.fault == Fault::new(FaultKind::Refuse);
+        let all = |one: &ActiveFault| one.fault == Fault::new(FaultKind::Refuse);
         self.armed().iter().any(all)
     }
 
-    fn armed(&self) -> MutexGuard<'_, Vec<Armed>> {
+    fn armed(&self) -> MutexGuard<'_, Vec<ActiveFault>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Armed {
+impl ActiveFault {
     const fn new(fault: Fault) -> Self {
         let chances = match fault.kind {
             FaultKind::Error { seed, .. } => seed,
@@ -229,11 +229,14 @@ mod tests {
                 .of(Method::CreatePartition)
                 .times(2),
         );
-        assert_eq!(faults.strike(Method::ListPartitions), Strike::default());
+        assert_eq!(faults.strike(Method::ListPartitions), InjectedFault::default());
         for _ in 0..2 {
-            assert_eq!(faults.strike(Method::CreatePartition).outcome, Outcome::DropReply);
+            assert_eq!(
+                faults.strike(Method::CreatePartition).outcome,
+                FaultOutcome::DropReply
+            );
         }
-        assert_eq!(faults.strike(Method::CreatePartition), Strike::default());
+        assert_eq!(faults.strike(Method::CreatePartition), InjectedFault::default());
         assert!(faults.list().is_empty());
     }
 
@@ -243,7 +246,7 @@ mod tests {
             let faults = Faults::default();
             faults.add(Fault::new(FaultKind::Error { rate: 0.5, seed }));
             (0..64)
-                .map(|_| faults.strike(Method::GetVersion).outcome == Outcome::Error)
+                .map(|_| faults.strike(Method::GetVersion).outcome == FaultOutcome::Error)
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt as _, Full};
 
 use crate::api::Api;
 use crate::faults::Faults;
-use crate::refusal::Refusal;
-use crate::server::Front;
+use crate::refusal::SimError;
+use crate::server::ServerContext;
 use crate::state::PodState;
 
 /// A V-IPU controller that answers the requests that are handed to it, gRPC and REST like one that listens. For tests that
@@ -29,7 +29,7 @@ use crate::state::PodState;
 /// # }
 /// ```
 pub struct InProcess {
-    front: Front,
+    front: ServerContext,
     api: Api,
     faults: Faults,
 }
@@ -38,7 +38,7 @@ impl InProcess {
     pub(crate) fn new(api: Api, users: Option<BTreeMap<String, String>>) -> Self {
         let faults = Faults::default();
         Self {
-            front: Front::new(&api, faults.clone(), users),
+            front: ServerContext::new(&api, faults.clone(), users),
             api,
             faults,
         }
@@ -65,7 +65,7 @@ impl InProcess {
     /// # Errors
     ///
     /// [`Refusal::Storage`] if the state file cannot be read.
-    pub fn state(&self) -> Result<PodState, Refusal> {
+    pub fn state(&self) -> Result<PodState, SimError> {
         self.api.store().read(|state| Ok(state.pod()))
     }
 }

@@ -24,8 +24,8 @@ pub use ipu_serve::{ClientCertificates, TlsError, TlsFiles};
 
 pub use faults::{Fault, FaultKind, Faults, Method};
 pub use in_process::InProcess;
-pub use refusal::Refusal;
-pub use server::Broken;
+pub use refusal::SimError;
+pub use server::BrokenConnection;
 pub use service::SimulatorService;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};

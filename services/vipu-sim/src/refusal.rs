@@ -5,7 +5,7 @@ use tonic::Code;
 /// A call that changed nothing (except [`Refusal::Storage`], which cannot tell).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum SimError {
     /// A field breaks a rule.
     #[error("{field} is {value}: {rule}")]
     Invalid {
@@ -50,7 +50,7 @@ pub enum Refusal {
         /// Each IPU and why.
         unavailable: Vec<String>,
     },
-    /// An operation is under way that excludes the one asked for.
+    /// An operation is under way that cordons the one asked for.
     #[error("{kind} {id:?} is {state}: {fix}")]
     Busy {
         /// What kind of thing.
@@ -75,7 +75,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl SimError {
     /// An [`Refusal::Invalid`] from anything that prints.
     pub(crate) fn invalid(
         field: &'static str,
@@ -112,8 +112,8 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for tonic::Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<SimError> for tonic::Status {
+    fn from(refusal: SimError) -> Self {
         Self::new(refusal.code(), refusal.to_string())
     }
 }

@@ -14,7 +14,7 @@ use warp::{Filter, Rejection};
 
 use crate::api::Api;
 use crate::faults::Faults;
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 /// Query parameters in their order.
 type Query = Vec<(String, String)>;
@@ -124,7 +124,7 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
             let request = parse_query_into(none, query, &["gcdId"], |request, name, value| {
                 let id = value
                     .parse()
-                    .map_err(|_| Refusal::invalid(name, &value, "must be a number"))?;
+                    .map_err(|_| SimError::invalid(name, &value, "must be a number"))?;
                 request.gcd_id = Some(wire::GcdId { id });
                 Ok(())
             });
@@ -154,7 +154,7 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
             };
             let request = parse_query_into(gently, query, &["force"], |request, name, value| {
                 let rule = "must be true or false";
-                request.force = value.parse().map_err(|_| Refusal::invalid(name, &value, rule))?;
+                request.force = value.parse().map_err(|_| SimError::invalid(name, &value, rule))?;
                 Ok(())
             });
             match request {
@@ -173,7 +173,7 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
 }
 
 /// The body of a reset may be empty; a partition id in it must be that of the path.
-fn reset_request(partition_id: String, body: &[u8]) -> Result<wire::ResetPartitionRequest, Refusal> {
+fn reset_request(partition_id: String, body: &[u8]) -> Result<wire::ResetPartitionRequest, SimError> {
     let given: wire::ResetPartitionRequest = if body.is_empty() {
         wire::ResetPartitionRequest::default()
     } else {
@@ -181,7 +181,7 @@ fn reset_request(partition_id: String, body: &[u8]) -> Result<wire::ResetPartiti
     };
     if !given.partition_id.is_empty() && given.partition_id != partition_id {
         let rule = "must be left out, or be the id of the path";
-        return Err(Refusal::invalid("partitionId", given.partition_id, rule));
+        return Err(SimError::invalid("partitionId", given.partition_id, rule));
     }
     Ok(wire::ResetPartitionRequest {
         partition_id,
@@ -197,8 +197,8 @@ fn query() -> impl Filter<Extract = (Query,), Error = Rejection> + Copy {
 fn parse_query<T: Default>(
     query: Query,
     known: &[&'static str],
-    put: impl Fn(&mut T, &'static str, String) -> Result<(), Refusal>,
-) -> Result<T, Refusal> {
+    put: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
+) -> Result<T, SimError> {
     parse_query_into(T::default(), query, known, put)
 }
 
@@ -207,11 +207,11 @@ fn parse_query_into<T>(
     mut request: T,
     query: Query,
     known: &[&'static str],
-    put: impl Fn(&mut T, &'static str, String) -> Result<(), Refusal>,
-) -> Result<T, Refusal> {
+    put: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
+) -> Result<T, SimError> {
     for (name, value) in query {
         let Some(name) = known.iter().find(|known| **known == name) else {
-            return Err(Refusal::invalid(
+            return Err(SimError::invalid(
                 "query",
                 name,
                 format!("known parameters: {}", known.join(", ")),
@@ -223,13 +223,13 @@ fn parse_query_into<T>(
 }
 
 /// A JSON body; unknown fields are errors.
-pub(crate) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+pub(crate) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, SimError> {
     serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid("body", "not understood", error.to_string()))
+        .map_err(|error| SimError::invalid("body", "not understood", error.to_string()))
 }
 
 /// A message as JSON, or why there is none.
-pub(crate) fn answer<T: Serialize>(status: StatusCode, answer: Result<T, Refusal>) -> Response {
+pub(crate) fn answer<T: Serialize>(status: StatusCode, answer: Result<T, SimError>) -> Response {
     match answer {
         Ok(message) => warp::reply::with_status(warp::reply::json(&message), status).into_response(),
         Err(refusal) => refuse(&refusal),
@@ -237,7 +237,7 @@ pub(crate) fn answer<T: Serialize>(status: StatusCode, answer: Result<T, Refusal
 }
 
 /// A refusal as JSON, with the HTTP status that gRPC's mapping gives.
-pub(crate) fn refuse(refusal: &Refusal) -> Response {
+pub(crate) fn refuse(refusal: &SimError) -> Response {
     error(http_status(refusal.code()), refusal.code(), &refusal.to_string())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use ipu_serve::Handle;
+use ipu_serve::Handler;
 use ipu_vipu_client::wire::user_service_server::UserServiceServer;
 use ipu_vipu_client::wire::version_service_server::VersionServiceServer;
 use ipu_vipu_client::{ACCESS_KEY_HEADER, USER_ID_HEADER};
@@ -16,15 +16,15 @@ use tracing::info;
 use warp::filters::BoxedFilter;
 
 use crate::api::Api;
-use crate::faults::{Faults, Method, Outcome};
-use crate::refusal::Refusal;
+use crate::faults::{FaultOutcome, Faults, Method};
+use crate::refusal::SimError;
 use crate::rest;
 
 /// The largest body of a REST request: an explicit placement of 256 IPUs takes 25 KiB.
 const MAX_BODY: usize = 64 * 1024;
 
 /// What every connection shares.
-pub(crate) struct Front {
+pub(crate) struct ServerContext {
     user: UserServiceServer<Api>,
     version: VersionServiceServer<Api>,
     rest: BoxedFilter<(warp::reply::Response,)>,
@@ -36,7 +36,7 @@ pub(crate) struct Front {
 /// A reply that is never sent: a simulated fault breaks the connection.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a simulated fault breaks the connection")]
-pub struct Broken;
+pub struct BrokenConnection;
 
 /// The body of a request, from a connection or from this process.
 pub(crate) trait RequestBody:
@@ -51,7 +51,7 @@ impl<B> RequestBody for B where
 {
 }
 
-impl Front {
+impl ServerContext {
     pub(crate) fn new(api: &Api, faults: Faults, users: Option<BTreeMap<String, String>>) -> Self {
         Self {
             user: UserServiceServer::new(api.clone()),
@@ -72,10 +72,13 @@ impl Front {
     /// # Errors
     ///
     /// A fault breaks the connection.
-    pub(crate) async fn answer<B: RequestBody>(&self, request: Request<B>) -> Result<Response<Body>, Broken> {
-        let face = Face::of(request.headers());
+    pub(crate) async fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<Body>, BrokenConnection> {
+        let face = ApiFace::of(request.headers());
         if !self.admits(request.headers()) {
-            return Ok(face.refuse(&Refusal::Unauthenticated));
+            return Ok(face.refuse(&SimError::Unauthenticated));
         }
         let Some(method) = method_of(&request) else {
             return Ok(self.dispatch(face, request).await);
@@ -84,31 +87,31 @@ impl Front {
         if !strike.latency.is_zero() {
             tokio::time::sleep(strike.latency).await;
         }
-        if strike.outcome != Outcome::Normal {
+        if strike.outcome != FaultOutcome::Normal {
             info!(?method, outcome = ?strike.outcome, "simulated fault");
         }
         match strike.outcome {
-            Outcome::Normal => Ok(self.dispatch(face, request).await),
-            Outcome::Error => Ok(face.error(Code::Unavailable, "a simulated fault")),
-            Outcome::Refuse => Err(Broken),
-            Outcome::Hang => std::future::pending().await,
-            Outcome::DropReply => {
+            FaultOutcome::Normal => Ok(self.dispatch(face, request).await),
+            FaultOutcome::Error => Ok(face.error(Code::Unavailable, "a simulated fault")),
+            FaultOutcome::Refuse => Err(BrokenConnection),
+            FaultOutcome::Hang => std::future::pending().await,
+            FaultOutcome::DropReply => {
                 self.dispatch(face, request).await;
-                Err(Broken)
+                Err(BrokenConnection)
             }
         }
     }
 
-    async fn dispatch<B: RequestBody>(&self, face: Face, request: Request<B>) -> Response<Body> {
+    async fn dispatch<B: RequestBody>(&self, face: ApiFace, request: Request<B>) -> Response<Body> {
         match face {
-            Face::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
+            ApiFace::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
                 infallible(self.user.clone().oneshot(request.map(Body::new)).await)
             }
-            Face::Grpc if request.uri().path().starts_with("/virmgrpc.VersionService/") => {
+            ApiFace::Grpc if request.uri().path().starts_with("/virmgrpc.VersionService/") => {
                 infallible(self.version.clone().oneshot(request.map(Body::new)).await)
             }
-            Face::Grpc => face.error(Code::Unimplemented, "no such service"),
-            Face::Rest => self.dispatch_rest(request).await,
+            ApiFace::Grpc => face.error(Code::Unimplemented, "no such service"),
+            ApiFace::Rest => self.dispatch_rest(request).await,
         }
     }
 
@@ -121,7 +124,7 @@ impl Front {
                 return rest::error(StatusCode::PAYLOAD_TOO_LARGE, Code::InvalidArgument, &message)
                     .map(Body::new);
             }
-            Err(_) => return Face::Rest.error(Code::Cancelled, "the body ended early"),
+            Err(_) => return ApiFace::Rest.error(Code::Cancelled, "the body ended early"),
         };
         let request = Request::from_parts(head, Full::new(body));
         infallible(warp::service(self.rest.clone()).oneshot(request).await).map(Body::new)
@@ -135,11 +138,14 @@ impl Front {
     }
 }
 
-impl Handle for Front {
+impl Handler for ServerContext {
     type Body = Body;
-    type Error = Broken;
+    type Error = BrokenConnection;
 
-    async fn handle(&self, request: Request<hyper::body::Incoming>) -> Result<Response<Body>, Broken> {
+    async fn handle(
+        &self,
+        request: Request<hyper::body::Incoming>,
+    ) -> Result<Response<Body>, BrokenConnection> {
         self.answer(request).await
     }
 
@@ -154,12 +160,12 @@ fn infallible<T>(answer: Result<T, std::convert::Infallible>) -> T {
 
 /// Which of the two faces a request speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Face {
+enum ApiFace {
     Grpc,
     Rest,
 }
 
-impl Face {
+impl ApiFace {
     /// `application/grpc`, alone or with a message format or parameters; `application/grpc-web` is not gRPC.
     fn of(headers: &HeaderMap) -> Self {
         let content_type = headers
@@ -171,7 +177,7 @@ impl Face {
         }
     }
 
-    fn refuse(self, refusal: &Refusal) -> Response<Body> {
+    fn refuse(self, refusal: &SimError) -> Response<Body> {
         self.error(refusal.code(), &refusal.to_string())
     }
 

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use tonic::body::Body;
 use tower::Service;
 
-use crate::server::{Broken, Front};
+use crate::server::{BrokenConnection, ServerContext};
 
 /// A simulator that serves its own process without a connection, beside those who connect: the same Pod, the same faults.
 /// Cheap to clone. A fault that breaks connections is an error of the call.
@@ -28,10 +28,10 @@ use crate::server::{Broken, Front};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SimulatorService(Arc<Front>);
+pub struct SimulatorService(Arc<ServerContext>);
 
 impl SimulatorService {
-    pub(crate) fn new(front: &Arc<Front>) -> Self {
+    pub(crate) fn new(front: &Arc<ServerContext>) -> Self {
         Self(Arc::clone(front))
     }
 }
@@ -44,10 +44,10 @@ impl fmt::Debug for SimulatorService {
 
 impl Service<Request<Body>> for SimulatorService {
     type Response = Response<Body>;
-    type Error = Broken;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Broken>> + Send>>;
+    type Error = BrokenConnection;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BrokenConnection>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BrokenConnection>> {
         Poll::Ready(Ok(()))
     }
 
@@ -55,7 +55,7 @@ impl Service<Request<Body>> for SimulatorService {
         let front = Arc::clone(&self.0);
         Box::pin(async move {
             if front.refuses_connections() {
-                return Err(Broken);
+                return Err(BrokenConnection);
             }
             front.answer(request).await
         })

@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use crate::api::Api;
 use crate::faults::Faults;
 use crate::in_process::InProcess;
-use crate::refusal::Refusal;
-use crate::server::Front;
+use crate::refusal::SimError;
+use crate::server::ServerContext;
 use crate::service::SimulatorService;
 use crate::state::{PodState, Settings, SimState};
 use crate::store::{Store, StoreError};
@@ -47,7 +47,7 @@ pub enum StartError {
 
 /// Where the state comes from and is kept.
 #[derive(Debug)]
-enum Kept {
+enum StatePersistence {
     /// Begins empty, ends with the process.
     Memory,
     /// Begins with what a state file held, ends with the process.
@@ -62,7 +62,7 @@ enum Kept {
 pub struct SimulatorBuilder {
     topology: Topology,
     delay: Option<Duration>,
-    kept: Kept,
+    kept: StatePersistence,
     listen: SocketAddr,
     version: String,
     secure: Option<(TlsFiles, BTreeMap<String, String>)>,
@@ -78,14 +78,14 @@ impl SimulatorBuilder {
     /// Keeps the state in this file, which is made if it does not exist and which several processes may serve at once.
     /// Not for network file systems.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.kept = Kept::File(path.into());
+        self.kept = StatePersistence::File(path.into());
         self
     }
 
     /// Begins with what a state file holds, and keeps the state in memory: a Pod can be looked at, or its future tried, with
     /// its file left alone.
     pub fn state_copy(mut self, stored: impl Into<Vec<u8>>) -> Self {
-        self.kept = Kept::Copy(stored.into());
+        self.kept = StatePersistence::Copy(stored.into());
         self
     }
 
@@ -114,9 +114,13 @@ impl SimulatorBuilder {
         let settings = delays.unwrap_or(Settings::all(Duration::ZERO));
         let initial = SimState::new(self.topology.clone(), settings);
         let store = match &self.kept {
-            Kept::Memory => Store::memory(initial),
-            Kept::Copy(stored) => Store::copy(stored, &initial, delays).map_err(StartError::State)?,
-            Kept::File(path) => Store::open(path.clone(), initial, delays).map_err(StartError::State)?,
+            StatePersistence::Memory => Store::memory(initial),
+            StatePersistence::Copy(stored) => {
+                Store::copy(stored, &initial, delays).map_err(StartError::State)?
+            }
+            StatePersistence::File(path) => {
+                Store::open(path.clone(), initial, delays).map_err(StartError::State)?
+            }
         };
         Ok(Api::new(store, &self.version))
     }
@@ -152,7 +156,7 @@ impl SimulatorBuilder {
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let faults = Faults::default();
-        let front = Arc::new(Front::new(&api, faults.clone(), users));
+        let front = Arc::new(ServerContext::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
         let serving = tokio::spawn(ipu_serve::serve(listener, Arc::clone(&front), options, stopped));
         Ok(Simulator {
@@ -192,7 +196,7 @@ impl Simulator {
         SimulatorBuilder {
             topology,
             delay: None,
-            kept: Kept::Memory,
+            kept: StatePersistence::Memory,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
             secure: None,
@@ -222,7 +226,7 @@ impl Simulator {
     /// # Errors
     ///
     /// [`Refusal::Storage`] if the state file cannot be read.
-    pub fn state(&self) -> Result<PodState, Refusal> {
+    pub fn state(&self) -> Result<PodState, SimError> {
         self.api.store().read(|state| Ok(state.pod()))
     }
 
@@ -231,7 +235,7 @@ impl Simulator {
     /// # Errors
     ///
     /// [`Refusal::Storage`] if the state file cannot be read.
-    pub fn map(&self) -> Result<String, Refusal> {
+    pub fn map(&self) -> Result<String, SimError> {
         self.api.store().read(|state| Ok(crate::map::draw(state)))
     }
 

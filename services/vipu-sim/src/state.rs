@@ -28,7 +28,7 @@ use ipu_vipu_client::wire;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admin::{Health, NewAgent};
-pub(crate) use life::{Force, Relocatable};
+pub(crate) use life::{Force, Relocation};
 pub use view::{PartitionView, PodState};
 
 use crate::hardware::Hardware;
@@ -90,7 +90,7 @@ pub(crate) enum Phase {
 /// One partition as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Held {
+pub(crate) struct SimPartition {
     /// In the API's own form, IPUs in routing order.
     pub(crate) spec: wire::PartitionSpec,
     pub(crate) phase: Phase,
@@ -119,7 +119,7 @@ pub(crate) struct SimState {
     pub(crate) settings: Settings,
     /// Up to when everything that falls due has happened.
     pub(crate) now: Timestamp,
-    pub(crate) partitions: BTreeMap<PartitionId, Held>,
+    pub(crate) partitions: BTreeMap<PartitionId, SimPartition>,
 }
 
 impl SimState {

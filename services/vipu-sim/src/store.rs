@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipu_core::Timestamp;
 
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 use crate::state::{FORMAT, Settings, SimState};
 
 /// Why a state file cannot be used.
@@ -141,7 +141,7 @@ impl Store {
     }
 
     /// Looks at the state as it is now.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&SimState) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&SimState) -> Result<T, SimError>) -> Result<T, SimError> {
         let mut cache = self.cache();
         if let Some(path) = &self.file {
             cache.refresh(path).map_err(|error| storage("read", &error))?;
@@ -153,8 +153,8 @@ impl Store {
     /// Changes the state; what `change` refuses, or what cannot be written, has not happened.
     pub(crate) fn change<T>(
         &self,
-        change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, SimError>,
+    ) -> Result<T, SimError> {
         let mut cache = self.cache();
         let Some(path) = &self.file else {
             let mut next = cache.state.clone();
@@ -200,11 +200,11 @@ fn now() -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn storage(step: &'static str, error: &StoreError) -> Refusal {
+fn storage(step: &'static str, error: &StoreError) -> SimError {
     let source = std::error::Error::source(error)
         .map(|source| format!(": {source}"))
         .unwrap_or_default();
-    Refusal::Storage {
+    SimError::Storage {
         step,
         detail: format!("{error}{source}"),
     }
@@ -249,14 +249,14 @@ fn read(path: &Path) -> Result<(SimState, File), StoreError> {
 /// The state that `text`, the content of `path`, holds. Its version is looked at first.
 fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
     #[derive(serde::Deserialize)]
-    struct Head {
+    struct FileHeader {
         format: u32,
     }
     let wrong = |source| StoreError::Parse {
         path: path.to_owned(),
         source,
     };
-    let head: Head = serde_json::from_slice(text).map_err(wrong)?;
+    let head: FileHeader = serde_json::from_slice(text).map_err(wrong)?;
     if head.format != FORMAT {
         return Err(StoreError::Format {
             path: path.to_owned(),

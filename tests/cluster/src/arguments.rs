@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::options::{Audit, Durability, Extent, Options};
+use crate::options::{Audit, ClusterProfile, Durability, Options};
 use crate::pki::Pki;
 
 /// The issuer and default audience of service-account tokens.
@@ -13,7 +13,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
 
 /// What the arguments are made of.
-pub(crate) struct Facts<'a> {
+pub(crate) struct ServerPaths<'a> {
     pub(crate) options: Options,
     pub(crate) address: IpAddr,
     pub(crate) pki: &'a Pki,
@@ -32,7 +32,7 @@ pub(crate) const AUDIT_POLICY: &str = r#"{
   "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
 }"#;
 
-impl Facts<'_> {
+impl ServerPaths<'_> {
     fn key(&self, name: &str) -> String {
         self.pki.path(name).display().to_string()
     }
@@ -86,7 +86,7 @@ impl Facts<'_> {
                 "--audit-log-maxsize=100000".into(),
             ]);
         }
-        if self.options.extent >= Extent::Node {
+        if self.options.extent >= ClusterProfile::Node {
             arguments.extend([
                 format!("--kubelet-certificate-authority={}", self.key("ca.crt")),
                 format!("--kubelet-client-certificate={}", self.key("admin.crt")),

@@ -7,18 +7,18 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::arguments::{AUDIT_POLICY, Facts, audit_policy};
+use crate::arguments::{AUDIT_POLICY, ServerPaths, audit_policy};
 use crate::error::ClusterError;
 use crate::http;
 use crate::image::Image;
 use crate::machine::Machine;
 use crate::node::{self, KubeletFiles};
-use crate::options::{Durability, Extent, Life, Options};
+use crate::options::{ClusterLifetime, ClusterProfile, Durability, Options};
 use crate::pki::Pki;
-use crate::place::Place;
+use crate::place::ClusterSlot;
 use crate::process::Server;
 use crate::ready::{run, wait};
-use crate::state::State;
+use crate::state::ClusterState;
 use crate::tools::{Tool, Tools};
 
 /// The name of the controller manager.
@@ -44,7 +44,7 @@ pub struct Cluster {
     others: Vec<Server>,
     removed_at_end: bool,
     /// Given back when this ends.
-    place: Option<Place>,
+    place: Option<ClusterSlot>,
 }
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Cluster {
     pub fn start(
         tools: &Tools,
         directory: &Path,
-        life: Life,
+        life: ClusterLifetime,
         durability: Durability,
     ) -> Result<Self, ClusterError> {
         Self::start_with(tools, directory, Options::new(life).durability(durability))
@@ -105,8 +105,8 @@ impl Cluster {
 
     fn prepare(tools: &Tools, directory: &Path, options: Options) -> Result<Self, ClusterError> {
         let machine = match options.extent {
-            Extent::Node => Some(Machine::make(directory, options.life)?),
-            Extent::ApiServer | Extent::Controllers => None,
+            ClusterProfile::Node => Some(Machine::make(directory, options.life)?),
+            ClusterProfile::ApiServer | ClusterProfile::Controllers => None,
         };
         let address = IpAddr::V4(machine.as_ref().map_or(Ipv4Addr::LOCALHOST, Machine::address));
         Ok(Self {
@@ -130,10 +130,10 @@ impl Cluster {
         self.user("admin", &["system:masters"])?;
         self.start_etcd()?;
         self.start_apiserver()?;
-        if self.options.extent >= Extent::Controllers {
+        if self.options.extent >= ClusterProfile::Controllers {
             self.start_controllers()?;
         }
-        if self.options.extent >= Extent::Node {
+        if self.options.extent >= ClusterProfile::Node {
             self.start_node()?;
         }
         self.record()
@@ -289,7 +289,7 @@ impl Cluster {
     }
 
     /// Keeps `place` until this cluster has ended.
-    pub(crate) fn takes(&mut self, place: Place) {
+    pub(crate) fn takes(&mut self, place: ClusterSlot) {
         self.place = Some(place);
     }
 
@@ -399,12 +399,12 @@ impl Cluster {
         Ok(())
     }
 
-    fn node(&self) -> Result<node::Place<'_>, ClusterError> {
+    fn node(&self) -> Result<node::NodeSandbox<'_>, ClusterError> {
         let machine = self
             .machine
             .as_ref()
             .ok_or_else(|| ClusterError::step("use the node", "this cluster has none"))?;
-        Ok(node::Place {
+        Ok(node::NodeSandbox {
             machine,
             tools: &self.tools,
             directory: &self.directory,
@@ -431,8 +431,8 @@ impl Cluster {
         })
     }
 
-    fn facts(&self) -> Facts<'_> {
-        Facts {
+    fn facts(&self) -> ServerPaths<'_> {
+        ServerPaths {
             options: self.options,
             address: self.address,
             pki: &self.pki,
@@ -455,7 +455,7 @@ impl Cluster {
     }
 
     fn record(&self) -> Result<(), ClusterError> {
-        if self.options.life == Life::WithThisProcess {
+        if self.options.life == ClusterLifetime::WithThisProcess {
             return Ok(());
         }
         let first = self.machine.as_ref().map(Machine::first);
@@ -464,7 +464,7 @@ impl Cluster {
             .flatten()
             .chain(&self.others)
             .chain(first);
-        let state = State {
+        let state = ClusterState {
             url: self.url(),
             kubeconfig: self.kubeconfig(),
             servers: servers.map(Server::record).collect(),
@@ -489,7 +489,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.options.life == Life::UntilStopped {
+        if self.options.life == ClusterLifetime::UntilStopped {
             return;
         }
         self.end();

@@ -25,7 +25,7 @@ const PODS: &str = "5000";
 
 /// How the containers of a Kubernetes Pod end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum ContainerEnd {
     /// Not before it is deleted.
     Never,
     /// By themselves.
@@ -48,7 +48,7 @@ pub struct FakeOptions {
     /// How long a Kubernetes Pod takes from being bound to being ready.
     pub start: Duration,
     /// How a Kubernetes Pod ends.
-    pub life: Arc<dyn Fn(&Value) -> Ends + Send + Sync>,
+    pub life: Arc<dyn Fn(&Value) -> ContainerEnd + Send + Sync>,
 }
 
 impl Default for FakeOptions {
@@ -57,7 +57,7 @@ impl Default for FakeOptions {
             nodes: 3,
             labels: BTreeMap::new(),
             start: Duration::ZERO,
-            life: Arc::new(|_| Ends::Never),
+            life: Arc::new(|_| ContainerEnd::Never),
         }
     }
 }
@@ -66,11 +66,11 @@ impl Default for FakeOptions {
 #[derive(Debug)]
 pub struct FakeNodes {
     tasks: Vec<JoinHandle<()>>,
-    silent: Silent,
+    silent: SilentNodes,
 }
 
 /// The names of the nodes that nothing is heard of any more.
-type Silent = Arc<Mutex<HashSet<String>>>;
+type SilentNodes = Arc<Mutex<HashSet<String>>>;
 
 impl Drop for FakeNodes {
     fn drop(&mut self) {
@@ -92,7 +92,7 @@ impl FakeNodes {
             register(&client, name, &options.labels).await?;
             renew(&client, name).await?;
         }
-        let silent = Silent::default();
+        let silent = SilentNodes::default();
         let heartbeats = tokio::spawn(beat(client.clone(), names, Arc::clone(&silent)));
         let kubelets = tokio::spawn(play(client, options, Arc::clone(&silent)));
         Ok(Self {
@@ -107,7 +107,7 @@ impl FakeNodes {
     }
 }
 
-fn names_in(silent: &Silent) -> MutexGuard<'_, HashSet<String>> {
+fn names_in(silent: &SilentNodes) -> MutexGuard<'_, HashSet<String>> {
     silent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -205,7 +205,7 @@ async fn recover(client: &Client, name: &str) -> Result<(), kube::Error> {
         .map(drop)
 }
 
-async fn beat(client: Client, names: Vec<String>, silent: Silent) {
+async fn beat(client: Client, names: Vec<String>, silent: SilentNodes) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         for name in &names {
@@ -220,7 +220,7 @@ async fn beat(client: Client, names: Vec<String>, silent: Silent) {
 }
 
 /// Watches what is bound to a node, and lets each Kubernetes Pod live.
-async fn play(client: Client, options: FakeOptions, silent: Silent) {
+async fn play(client: Client, options: FakeOptions, silent: SilentNodes) {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &pods());
     let bound = watcher::Config::default().fields("spec.nodeName!=");
     let mut told = std::pin::pin!(watcher::watcher(all, bound).default_backoff());
@@ -266,7 +266,7 @@ async fn play(client: Client, options: FakeOptions, silent: Silent) {
 }
 
 /// What a kubelet tells the API server.
-enum Call {
+enum KubeletCall {
     /// This status.
     Say(Value),
     /// That nothing is left of it.
@@ -282,24 +282,25 @@ struct Kubelet {
 }
 
 impl Kubelet {
-    async fn run(self, pod: Value, start: Duration, ends: Ends) {
+    async fn run(self, pod: Value, start: Duration, ends: ContainerEnd) {
         if !start.is_zero() {
             tokio::time::sleep(start).await;
         }
         let began = now();
-        self.insist(&Call::Say(running(&pod, &began))).await;
-        if let Ends::After { time, exit_code } = ends {
+        self.insist(&KubeletCall::Say(running(&pod, &began))).await;
+        if let ContainerEnd::After { time, exit_code } = ends {
             tokio::time::sleep(time).await;
-            self.insist(&Call::Say(ended(&pod, &began, exit_code))).await;
+            self.insist(&KubeletCall::Say(ended(&pod, &began, exit_code)))
+                .await;
         }
     }
 
     async fn remove(self) {
-        self.insist(&Call::Remove).await;
+        self.insist(&KubeletCall::Remove).await;
     }
 
     /// Calls until it is answered; what is gone, or another one of the name, is not this one's.
-    async fn insist(&self, call: &Call) {
+    async fn insist(&self, call: &KubeletCall) {
         for _ in 0..1000 {
             let Ok(permit) = self.calls.acquire().await else {
                 return;
@@ -315,14 +316,14 @@ impl Kubelet {
         }
     }
 
-    async fn call(&self, call: &Call) -> Result<(), kube::Error> {
+    async fn call(&self, call: &KubeletCall) -> Result<(), kube::Error> {
         match call {
-            Call::Say(status) => {
+            KubeletCall::Say(status) => {
                 let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": status}));
                 let how = PatchParams::default();
                 self.pods.patch_status(&self.name, &how, &patch).await.map(drop)
             }
-            Call::Remove => {
+            KubeletCall::Remove => {
                 let mut at_once = DeleteParams::default().grace_period(0);
                 at_once.preconditions = Some(Preconditions {
                     uid: Some(self.uid.clone()),

@@ -41,11 +41,11 @@ mod tools;
 pub use cluster::Cluster;
 pub use error::ClusterError;
 #[cfg(feature = "fake-nodes")]
-pub use fake::{Ends, FakeNodes, FakeOptions};
+pub use fake::{ContainerEnd, FakeNodes, FakeOptions};
 pub use image::Image;
 pub use mpi::mpi_image;
-pub use options::{Audit, Durability, Extent, Life, Options};
+pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
 pub use product::{PRODUCT, product_images};
-pub use state::{State, load, stop};
+pub use state::{ClusterState, load, stop};
 pub use testing::{private, private_with, shared, shared_with};
 pub use tools::{Tool, Tools};

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use crate::error::ClusterError;
 use crate::image;
-use crate::options::Life;
+use crate::options::ClusterLifetime;
 use crate::process::Server;
 use crate::ready::{run, wait};
 
@@ -90,7 +90,7 @@ pub(crate) fn possible() -> Result<(), ClusterError> {
 
 impl Machine {
     /// Makes one; its files are in `directory`.
-    pub(crate) fn make(directory: &Path, life: Life) -> Result<Self, ClusterError> {
+    pub(crate) fn make(directory: &Path, life: ClusterLifetime) -> Result<Self, ClusterError> {
         let said = directory.join("machine-is-ready");
         let arguments = [
             "--net",

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::error::ClusterError;
 use crate::image::Image;
 use crate::machine::{self, Machine, PLUGINS};
-use crate::options::Life;
+use crate::options::ClusterLifetime;
 use crate::process::Server;
 use crate::ready::{run, wait};
 use crate::tools::{Tool, Tools};
@@ -30,11 +30,11 @@ pub(crate) const DNS_READY: u16 = 8053;
 pub(crate) const POD_ADDRESSES: &str = "10.244.0.0/24";
 
 /// Who starts the servers of a node, and where.
-pub(crate) struct Place<'a> {
+pub(crate) struct NodeSandbox<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) tools: &'a Tools,
     pub(crate) directory: &'a Path,
-    pub(crate) life: Life,
+    pub(crate) life: ClusterLifetime,
 }
 
 /// The files that a kubelet is told of.
@@ -45,7 +45,7 @@ pub(crate) struct KubeletFiles {
     pub(crate) kubeconfig: PathBuf,
 }
 
-impl Place<'_> {
+impl NodeSandbox<'_> {
     /// Starts containerd and loads the images that every node has.
     pub(crate) fn start_containerd(&self) -> Result<Server, ClusterError> {
         let folder = self.folder()?;

@@ -2,7 +2,7 @@
 
 /// How long a cluster lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum ClusterLifetime {
     /// It ends with the process that started it, or when it is dropped.
     WithThisProcess,
     /// Until [`crate::stop`] is called on its directory.
@@ -22,7 +22,7 @@ pub enum Durability {
 /// How much of a Kubernetes there is; each step has what those before it have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Extent {
+pub enum ClusterProfile {
     /// etcd and kube-apiserver: objects are stored, and nobody acts on them.
     #[default]
     ApiServer,
@@ -37,9 +37,9 @@ pub enum Extent {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    pub(crate) life: Life,
+    pub(crate) life: ClusterLifetime,
     pub(crate) durability: Durability,
-    pub(crate) extent: Extent,
+    pub(crate) extent: ClusterProfile,
     pub(crate) audit: Audit,
 }
 
@@ -56,11 +56,11 @@ pub enum Audit {
 impl Options {
     /// An API server that lives so long.
     #[must_use]
-    pub const fn new(life: Life) -> Self {
+    pub const fn new(life: ClusterLifetime) -> Self {
         Self {
             life,
             durability: Durability::WithoutSync,
-            extent: Extent::ApiServer,
+            extent: ClusterProfile::ApiServer,
             audit: Audit::Nothing,
         }
     }
@@ -73,7 +73,7 @@ impl Options {
 
     /// With this much of a Kubernetes.
     #[must_use]
-    pub const fn extent(self, extent: Extent) -> Self {
+    pub const fn extent(self, extent: ClusterProfile) -> Self {
         Self { extent, ..self }
     }
 

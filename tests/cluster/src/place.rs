@@ -10,9 +10,9 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 /// The right to run a cluster; it is given back when this is dropped.
-pub(crate) struct Place(());
+pub(crate) struct ClusterSlot(());
 
-impl Place {
+impl ClusterSlot {
     /// Waits for one.
     pub(crate) fn wait() -> Self {
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClusterSlot {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         GIVEN_BACK.notify_one();

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ClusterError;
-use crate::options::Life;
+use crate::options::ClusterLifetime;
 
 /// Runs a server and ends it when the pipe that is this shell's standard input closes, which it does when whoever holds
 /// the other end dies, even by SIGKILL. `$1` is the log; the rest is the command.
@@ -30,14 +30,14 @@ wait $server
 #[derive(Debug)]
 pub(crate) struct Server {
     name: &'static str,
-    record: Record,
+    record: ServerRecord,
     log: PathBuf,
     tether: Option<(Child, ChildStdin)>,
 }
 
 /// What tells a server from a later process of the same number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct ServerRecord {
     pid: i32,
     program: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Server {
         program: &Path,
         arguments: &[String],
         log: &Path,
-        life: Life,
+        life: ClusterLifetime,
     ) -> Result<Self, ClusterError> {
         let failed = |error: std::io::Error| ClusterError::step(format!("start {name}"), error);
         let program = fs::canonicalize(program).map_err(failed)?;
@@ -58,7 +58,7 @@ impl Server {
         words.push(program.display().to_string());
         words.extend_from_slice(arguments);
         let (pid, tether) = match life {
-            Life::WithThisProcess => {
+            ClusterLifetime::WithThisProcess => {
                 let mut shell = Command::new("sh")
                     .args(["-c", TETHER, "tether"])
                     .arg(log)
@@ -84,7 +84,7 @@ impl Server {
                 };
                 (pid, Some((shell, stdin)))
             }
-            Life::UntilStopped => {
+            ClusterLifetime::UntilStopped => {
                 let output = OpenOptions::new()
                     .create(true)
                     .append(true)
@@ -103,7 +103,7 @@ impl Server {
         };
         Ok(Self {
             name,
-            record: Record { pid, program },
+            record: ServerRecord { pid, program },
             log: log.to_owned(),
             tether,
         })
@@ -119,7 +119,7 @@ impl Server {
         self.name
     }
 
-    pub(crate) fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> ServerRecord {
         self.record.clone()
     }
 
@@ -151,7 +151,7 @@ impl Server {
     }
 }
 
-impl Record {
+impl ServerRecord {
     /// Ends it, and waits until it is gone. A later process of the same number is left alone.
     pub(crate) fn kill(&self) {
         while self.is_running() {

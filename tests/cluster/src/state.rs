@@ -9,8 +9,8 @@ use crate::error::ClusterError;
 use crate::image::Image;
 use crate::machine::remove_cgroups;
 use crate::node::load_into;
-use crate::options::Extent;
-use crate::process::Record;
+use crate::options::ClusterProfile;
+use crate::process::ServerRecord;
 use crate::tools::Tools;
 
 /// The file of it in the directory of a cluster.
@@ -19,13 +19,13 @@ const FILE: &str = "state.json";
 /// A cluster that stays.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct State {
+pub struct ClusterState {
     /// The address of the API server.
     pub url: String,
     /// The configuration of an administrator.
     pub kubeconfig: PathBuf,
     /// What runs, the first one last to be ended.
-    pub(crate) servers: Vec<Record>,
+    pub(crate) servers: Vec<ServerRecord>,
     /// The control group of its node, if it has one.
     #[serde(default)]
     pub(crate) cgroup: Option<String>,
@@ -34,7 +34,7 @@ pub struct State {
     pub(crate) machine: Option<i32>,
 }
 
-impl State {
+impl ClusterState {
     /// What is known of the cluster in `directory`; none if none was started there.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl State {
 ///
 /// [`ClusterError::Step`], also if there is no cluster, or none with a node.
 pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
-    let machine = State::read(directory)?.and_then(|state| state.machine);
+    let machine = ClusterState::read(directory)?.and_then(|state| state.machine);
     let pid = machine.ok_or_else(|| {
         ClusterError::step(
             "load an image",
@@ -72,7 +72,7 @@ pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
     })?;
     load_into(
         pid,
-        &Tools::find_for(Extent::Node)?,
+        &Tools::find_for(ClusterProfile::Node)?,
         &directory.join("node"),
         image,
     )
@@ -84,7 +84,7 @@ pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
 ///
 /// [`ClusterError::Step`] if its files cannot be read or removed.
 pub fn stop(directory: &Path) -> Result<bool, ClusterError> {
-    let Some(state) = State::read(directory)? else {
+    let Some(state) = ClusterState::read(directory)? else {
         return Ok(false);
     };
     for server in state.servers.iter().rev() {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cluster::Cluster;
 use crate::machine::{possible, sweep_cgroups};
-use crate::options::{Extent, Life, Options};
-use crate::place::Place;
+use crate::options::{ClusterLifetime, ClusterProfile, Options};
+use crate::place::ClusterSlot;
 use crate::tools::Tools;
 
 /// The API server that the tests of this process share; each of them uses names of its own. None, after saying so, if the
@@ -20,7 +20,7 @@ use crate::tools::Tools;
 /// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
 #[must_use]
 pub fn shared(test: &str) -> Option<&'static Cluster> {
-    shared_with(test, Extent::ApiServer)
+    shared_with(test, ClusterProfile::ApiServer)
 }
 
 /// The same for a cluster of this extent; there is one of each.
@@ -29,13 +29,13 @@ pub fn shared(test: &str) -> Option<&'static Cluster> {
 ///
 /// As for [`shared`].
 #[must_use]
-pub fn shared_with(test: &str, extent: Extent) -> Option<&'static Cluster> {
+pub fn shared_with(test: &str, extent: ClusterProfile) -> Option<&'static Cluster> {
     static SHARED: [OnceLock<Cluster>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     let tools = tools(test, extent)?;
     let which = match extent {
-        Extent::ApiServer => 0,
-        Extent::Controllers => 1,
-        Extent::Node => 2,
+        ClusterProfile::ApiServer => 0,
+        ClusterProfile::Controllers => 1,
+        ClusterProfile::Node => 2,
     };
     Some(SHARED[which].get_or_init(|| start(&tools, extent)))
 }
@@ -49,7 +49,7 @@ pub fn shared_with(test: &str, extent: Extent) -> Option<&'static Cluster> {
 /// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
 #[must_use]
 pub fn private(test: &str) -> Option<Cluster> {
-    private_with(test, Extent::ApiServer)
+    private_with(test, ClusterProfile::ApiServer)
 }
 
 /// The same for a cluster of this extent.
@@ -58,9 +58,9 @@ pub fn private(test: &str) -> Option<Cluster> {
 ///
 /// As for [`private`].
 #[must_use]
-pub fn private_with(test: &str, extent: Extent) -> Option<Cluster> {
+pub fn private_with(test: &str, extent: ClusterProfile) -> Option<Cluster> {
     tools(test, extent).map(|tools| {
-        let place = Place::wait();
+        let place = ClusterSlot::wait();
         let mut cluster = start(&tools, extent);
         cluster.takes(place);
         cluster
@@ -68,9 +68,9 @@ pub fn private_with(test: &str, extent: Extent) -> Option<Cluster> {
 }
 
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn tools(test: &str, extent: Extent) -> Option<Tools> {
+fn tools(test: &str, extent: ClusterProfile) -> Option<Tools> {
     let found = Tools::find_for(extent).and_then(|tools| {
-        if extent >= Extent::Node {
+        if extent >= ClusterProfile::Node {
             possible()?;
         }
         Ok(tools)
@@ -88,14 +88,14 @@ fn tools(test: &str, extent: Extent) -> Option<Tools> {
     }
 }
 
-fn start(tools: &Tools, extent: Extent) -> Cluster {
+fn start(tools: &Tools, extent: ClusterProfile) -> Cluster {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let all = env::temp_dir().join("ipu-test-cluster");
     sweep(&all);
     sweep_cgroups();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = all.join(format!("{}-{number}", std::process::id()));
-    let options = Options::new(Life::WithThisProcess).extent(extent);
+    let options = Options::new(ClusterLifetime::WithThisProcess).extent(extent);
     match Cluster::start_with(tools, &directory, options) {
         Ok(mut cluster) => {
             cluster.remove_at_end();

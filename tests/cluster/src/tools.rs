@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ClusterError;
 use crate::modules::{Module, Modules};
-use crate::options::Extent;
+use crate::options::ClusterProfile;
 
 /// Where the programs are if `KUBEBUILDER_ASSETS` does not say: where other projects look for them, too.
 const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
@@ -66,12 +66,12 @@ impl Tool {
 
     /// All that a cluster of this extent needs.
     #[must_use]
-    pub fn of(extent: Extent) -> Vec<Self> {
+    pub fn of(extent: ClusterProfile) -> Vec<Self> {
         let mut tools = Self::BASIC.to_vec();
-        if extent >= Extent::Controllers {
+        if extent >= ClusterProfile::Controllers {
             tools.extend(Self::SCHEDULING);
         }
-        if extent >= Extent::Node {
+        if extent >= ClusterProfile::Node {
             tools.extend(Self::NODE);
         }
         tools
@@ -132,7 +132,7 @@ impl Tools {
     ///
     /// [`ClusterError::Missing`] names the first program that is not there.
     pub fn find() -> Result<Self, ClusterError> {
-        Self::find_for(Extent::ApiServer)
+        Self::find_for(ClusterProfile::ApiServer)
     }
 
     /// The same, for a cluster of this extent.
@@ -140,7 +140,7 @@ impl Tools {
     /// # Errors
     ///
     /// [`ClusterError::Missing`] names the first program that is not there.
-    pub fn find_for(extent: Extent) -> Result<Self, ClusterError> {
+    pub fn find_for(extent: ClusterProfile) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
         let missing = Tool::of(extent)
             .into_iter()

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use super::BrokenPlan;
-use super::facts::{Facts, Who};
+use super::facts::{AttemptFacts, ProcessRole};
 use crate::job::CleanPodPolicy;
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::{Effect, Plan};
 
-pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     for (position, effect) in plan.effects.iter().enumerate() {
         let earlier = &plan.effects[..position];
         if earlier.contains(effect) {
@@ -33,7 +33,7 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
 }
 
 /// No more instances are in the queue at once than may be.
-fn check_requests(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+fn check_requests(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let (mut requested, limit) = (facts.requested(), facts.job.max_requested());
     for effect in &plan.effects {
         let Effect::EnsurePartition { instance, .. } = effect else {
@@ -55,7 +55,7 @@ fn check_requests(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) 
 }
 
 /// The first thing that is wrong with one effect by itself.
-fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
+fn check_one(facts: &AttemptFacts<'_>, effect: &Effect) -> Option<BrokenPlan> {
     match effect {
         Effect::EnsurePartition {
             instance, attempt, ..
@@ -81,18 +81,18 @@ fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
             attempt,
             ..
         } => check_begin(facts, effect, *instance, *attempt)
-            .or_else(|| check_start(facts, effect, *instance, *attempt, Who::Worker(*worker))),
+            .or_else(|| check_start(facts, effect, *instance, *attempt, ProcessRole::Worker(*worker))),
         Effect::StartLauncher {
             instance, attempt, ..
         } => check_begin(facts, effect, *instance, *attempt)
-            .or_else(|| check_start(facts, effect, *instance, *attempt, Who::Launcher)),
+            .or_else(|| check_start(facts, effect, *instance, *attempt, ProcessRole::Launcher)),
         Effect::StopWorker {
             instance,
             worker,
             attempt,
-        } => check_stop(facts, effect, *instance, *attempt, Who::Worker(*worker)),
+        } => check_stop(facts, effect, *instance, *attempt, ProcessRole::Worker(*worker)),
         Effect::StopLauncher { instance, attempt } => {
-            check_stop(facts, effect, *instance, *attempt, Who::Launcher)
+            check_stop(facts, effect, *instance, *attempt, ProcessRole::Launcher)
         }
         Effect::ReleasePartition {
             instance, attempt, ..
@@ -102,7 +102,12 @@ fn check_one(facts: &Facts<'_>, effect: &Effect) -> Option<BrokenPlan> {
 }
 
 /// A partition in error since an earlier attempt is reset, and no other.
-fn check_remedy(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+fn check_remedy(
+    facts: &AttemptFacts<'_>,
+    effect: &Effect,
+    instance: u32,
+    attempt: u32,
+) -> Option<BrokenPlan> {
     let mut partitions = facts.partitions(instance);
     let (first, contradicted) = (partitions.next(), partitions.next().is_some());
     let stale = matches!(first, Some(PartitionFacts::Failed { attempt: of, .. }) if *of < attempt);
@@ -111,7 +116,7 @@ fn check_remedy(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32)
     (stale != resets && !contradicted).then_some(BrokenPlan::WrongRemedy { effect })
 }
 
-fn check_begin(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+fn check_begin(facts: &AttemptFacts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
     let newest = facts.attempt(instance);
     if !facts.is_to_run(instance) {
         return Some(BrokenPlan::StartedForNothing {
@@ -125,11 +130,11 @@ fn check_begin(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) 
 }
 
 fn check_start(
-    facts: &Facts<'_>,
+    facts: &AttemptFacts<'_>,
     effect: &Effect,
     instance: u32,
     attempt: u32,
-    who: Who,
+    who: ProcessRole,
 ) -> Option<BrokenPlan> {
     let effect = effect.clone();
     let active = facts.partitions(instance).any(
@@ -139,8 +144,8 @@ fn check_start(
         .recorded(instance)
         .filter(|_| facts.attempt_is_recorded(instance));
     let over = known.is_some_and(|known| match who {
-        Who::Worker(worker) => !facts.has_launcher() && known.done.contains(&worker),
-        Who::Launcher => known.launched.is_some(),
+        ProcessRole::Worker(worker) => !facts.has_launcher() && known.done.contains(&worker),
+        ProcessRole::Launcher => known.launched.is_some(),
     });
     let old_alive = facts.processes(instance).any(|(other, process)| {
         process.phase.is_alive() && (process.attempt != attempt || !facts.is_of_the_job(other))
@@ -153,7 +158,7 @@ fn check_start(
         Some(BrokenPlan::BesideOldProcesses { effect })
     } else if facts.is_pausing(instance) {
         Some(BrokenPlan::DuringBackOff { effect })
-    } else if who == Who::Launcher
+    } else if who == ProcessRole::Launcher
         && !(0..facts.job.workers_per_instance()).all(|worker| facts.runs(instance, worker, attempt))
     {
         Some(BrokenPlan::LauncherBeforeWorkers { effect })
@@ -163,11 +168,11 @@ fn check_start(
 }
 
 fn check_stop(
-    facts: &Facts<'_>,
+    facts: &AttemptFacts<'_>,
     effect: &Effect,
     instance: u32,
     attempt: u32,
-    who: Who,
+    who: ProcessRole,
 ) -> Option<BrokenPlan> {
     let effect = effect.clone();
     let stoppable = || {
@@ -194,16 +199,21 @@ fn check_stop(
         return None;
     }
     // The instance has ended, and its job's clean-up policy says what stays.
-    let works = who == Who::Launcher || !facts.has_launcher();
+    let works = who == ProcessRole::Launcher || !facts.has_launcher();
     let straggler = works && stoppable().any(ProcessPhase::is_alive);
     let cleaned = facts.is_finished()
         && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
-        && who != Who::Launcher;
+        && who != ProcessRole::Launcher;
     let yielded = facts.may_yield(instance) && stoppable().any(ProcessPhase::is_alive);
     (!straggler && !cleaned && !yielded).then_some(BrokenPlan::StoppedForNothing { effect })
 }
 
-fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+fn check_release(
+    facts: &AttemptFacts<'_>,
+    effect: &Effect,
+    instance: u32,
+    attempt: u32,
+) -> Option<BrokenPlan> {
     let newest = facts.attempt(instance);
     let effect = effect.clone();
     let held = facts
@@ -228,7 +238,7 @@ fn check_release(facts: &Facts<'_>, effect: &Effect, instance: u32, attempt: u32
 }
 
 /// What is forgotten: of a deleted job, and of an instance that has ended.
-fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+fn check_leftovers(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let mut anything = false;
     for (position, seen) in facts.seen.instances.iter().enumerate() {
         let instance = seen.index;
@@ -282,40 +292,40 @@ fn check_leftovers(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>)
 }
 
 /// Whether a process is not to stay although its instance may keep something.
-fn is_to_go(facts: &Facts<'_>, instance: u32, who: Who, process: &ProcessFacts) -> bool {
+fn is_to_go(facts: &AttemptFacts<'_>, instance: u32, who: ProcessRole, process: &ProcessFacts) -> bool {
     let misplaced = process.attempt != facts.attempt(instance) || !facts.is_of_the_job(who);
-    let works = who == Who::Launcher || !facts.has_launcher();
+    let works = who == ProcessRole::Launcher || !facts.has_launcher();
     let straggler = facts.outcome(instance).is_some() && works && process.phase.is_alive();
     let cleaned = facts.is_finished()
         && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
-        && who != Who::Launcher;
+        && who != ProcessRole::Launcher;
     misplaced || straggler || cleaned
 }
 
 /// Whether a process that `counts` is neither stopping nor told to stop.
 fn is_unstopped(
-    facts: &Facts<'_>,
+    facts: &AttemptFacts<'_>,
     plan: &Plan,
     instance: u32,
-    counts: impl Fn(Who, &ProcessFacts) -> bool,
+    counts: impl Fn(ProcessRole, &ProcessFacts) -> bool,
 ) -> bool {
-    let counted = |(who, process): &(Who, &ProcessFacts)| counts(*who, process);
+    let counted = |(who, process): &(ProcessRole, &ProcessFacts)| counts(*who, process);
     facts.processes(instance).filter(counted).any(|(who, process)| {
         let attempt = process.attempt;
         let stop = match who {
-            Who::Worker(worker) => Effect::StopWorker {
+            ProcessRole::Worker(worker) => Effect::StopWorker {
                 instance,
                 worker,
                 attempt,
             },
-            Who::Launcher => Effect::StopLauncher { instance, attempt },
+            ProcessRole::Launcher => Effect::StopLauncher { instance, attempt },
         };
         process.phase != ProcessPhase::Stopping && !plan.effects.contains(&stop)
     })
 }
 
 /// Whether `effect` should have come before one of `earlier`.
-fn is_out_of_order(facts: &Facts<'_>, earlier: &[Effect], effect: &Effect) -> bool {
+fn is_out_of_order(facts: &AttemptFacts<'_>, earlier: &[Effect], effect: &Effect) -> bool {
     let Some(instance) = instance_of(effect) else {
         return false;
     };
@@ -346,7 +356,7 @@ pub(super) const fn instance_of(effect: &Effect) -> Option<u32> {
     }
 }
 
-fn is_the_jobs(facts: &Facts<'_>, effect: &Effect) -> bool {
+fn is_the_jobs(facts: &AttemptFacts<'_>, effect: &Effect) -> bool {
     match effect {
         Effect::EnsurePartition {
             instance,

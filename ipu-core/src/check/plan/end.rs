@@ -4,11 +4,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::facts::{Facts, Who};
+use super::facts::{AttemptFacts, ProcessRole};
 use crate::exit::Exit;
-use crate::job::Shape;
+use crate::job::JobKind;
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{Culprit, InstanceStatus};
+use crate::plan::{FailedComponent, InstanceStatus};
 use crate::units::Timestamp;
 
 /// How an attempt ended, or that it goes on.
@@ -31,7 +31,7 @@ pub(super) enum End {
 /// Something that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Failure {
-    pub(super) culprit: Culprit,
+    pub(super) culprit: FailedComponent,
     pub(super) exit: Option<Exit>,
     pub(super) at: Timestamp,
     /// Whether it was ended for want of memory.
@@ -42,7 +42,7 @@ pub(super) struct Failure {
 
 impl Failure {
     /// A failure that nothing more is known of.
-    const fn bare(culprit: Culprit, at: Timestamp) -> Self {
+    const fn bare(culprit: FailedComponent, at: Timestamp) -> Self {
         Self {
             culprit,
             exit: None,
@@ -54,7 +54,7 @@ impl Failure {
 
     /// Those of `failures` that the others followed from: at first all, then those that remain at each step.
     fn first(mut failures: Vec<Self>, blur: Duration) -> Vec<Self> {
-        let launches = |one: &Self| one.culprit == Culprit::Launcher;
+        let launches = |one: &Self| one.culprit == FailedComponent::Launcher;
         let stopped = |one: &Self| one.exit.is_some_and(|exit| [137, 143].contains(&exit.code()));
         let earliest = failures.iter().map(|one| one.at).min().unwrap_or_default();
         failures.retain(|one| one.at <= earliest.plus(blur));
@@ -87,7 +87,7 @@ impl Failure {
     }
 }
 
-impl<'a> Facts<'a> {
+impl<'a> AttemptFacts<'a> {
     /// What is remembered of the newest attempt: nothing, if the record does not know it.
     pub(super) fn memory(&self, instance: u32) -> InstanceStatus {
         let known = self
@@ -101,7 +101,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The processes of the newest attempt.
-    pub(super) fn own(&self, instance: u32) -> Vec<(Who, &'a ProcessFacts)> {
+    pub(super) fn own(&self, instance: u32) -> Vec<(ProcessRole, &'a ProcessFacts)> {
         let attempt = self.attempt(instance);
         self.processes(instance)
             .filter(|(who, process)| process.attempt == attempt && self.is_of_the_job(*who))
@@ -114,13 +114,13 @@ impl<'a> Facts<'a> {
             if self
                 .own(instance)
                 .iter()
-                .any(|(who, process)| *who == Who::Launcher && succeeded(process))
+                .any(|(who, process)| *who == ProcessRole::Launcher && succeeded(process))
             {
                 return End::Well;
             }
             self.failures_under_a_launcher(instance)
         } else {
-            let failed = |(who, process): &(Who, &ProcessFacts)| {
+            let failed = |(who, process): &(ProcessRole, &ProcessFacts)| {
                 failure(*who, process).filter(|_| !succeeded(process))
             };
             self.own(instance).iter().filter_map(failed).collect()
@@ -144,17 +144,18 @@ impl<'a> Facts<'a> {
         let own = self.own(instance);
         let ended = own
             .iter()
-            .filter(|(who, process)| *who != Who::Launcher || !succeeded(process));
+            .filter(|(who, process)| *who != ProcessRole::Launcher || !succeeded(process));
         let mut failures: Vec<Failure> = ended
             .filter_map(|(who, process)| failure(*who, process))
             .collect();
         if self.launched(instance).is_some() {
             let known = failures.iter().map(|failure| failure.at);
             let at = known.chain([self.seen.now]).min().unwrap_or_default();
-            let there: BTreeSet<Culprit> = own.iter().map(|(who, _)| culprit(*who)).collect();
-            let workers = (0..self.job.workers_per_instance()).map(|worker| Culprit::Worker { worker });
+            let there: BTreeSet<FailedComponent> = own.iter().map(|(who, _)| culprit(*who)).collect();
+            let workers =
+                (0..self.job.workers_per_instance()).map(|worker| FailedComponent::Worker { worker });
             let gone = workers
-                .chain([Culprit::Launcher])
+                .chain([FailedComponent::Launcher])
                 .filter(|one| !there.contains(one));
             failures.extend(gone.map(|culprit| Failure::bare(culprit, at)));
         }
@@ -167,14 +168,14 @@ impl<'a> Facts<'a> {
             .own(instance)
             .into_iter()
             .filter_map(|(who, process)| match process.phase {
-                ProcessPhase::Running { since } if who == Who::Launcher => Some(since),
+                ProcessPhase::Running { since } if who == ProcessRole::Launcher => Some(since),
                 _ => None,
             });
         self.memory(instance).launched.or(running.min())
     }
 
     fn is_session_over(&self, instance: u32) -> bool {
-        let Shape::Interactive { ttl } = self.job.shape() else {
+        let JobKind::Interactive { ttl } = self.job.shape() else {
             return false;
         };
         self.launched(instance)
@@ -188,12 +189,12 @@ impl<'a> Facts<'a> {
         }
         let own = self.own(instance);
         let ended = own.iter().filter_map(|(who, process)| match who {
-            Who::Worker(worker) if succeeded(process) => Some(*worker),
-            Who::Worker(_) | Who::Launcher => None,
+            ProcessRole::Worker(worker) if succeeded(process) => Some(*worker),
+            ProcessRole::Worker(_) | ProcessRole::Launcher => None,
         });
         let known = self.memory(instance).done;
         let all = ended.chain(known.iter().copied());
-        all.filter(|worker| self.is_of_the_job(Who::Worker(*worker)))
+        all.filter(|worker| self.is_of_the_job(ProcessRole::Worker(*worker)))
             .collect()
     }
 
@@ -203,7 +204,7 @@ impl<'a> Facts<'a> {
         let running = own
             .iter()
             .filter_map(|(who, process)| match (who, &process.phase) {
-                (Who::Worker(worker), ProcessPhase::Running { .. }) => Some(*worker),
+                (ProcessRole::Worker(worker), ProcessPhase::Running { .. }) => Some(*worker),
                 _ => None,
             });
         running.chain(self.done(instance)).collect()
@@ -221,7 +222,7 @@ impl<'a> Facts<'a> {
         let taken = self.seen.instances.iter().filter(|facts| facts.index == instance);
         let mut taken = taken.flat_map(|facts| &facts.gone);
         if taken.any(|gone| {
-            let who = gone.worker.map_or(Who::Launcher, Who::Worker);
+            let who = gone.worker.map_or(ProcessRole::Launcher, ProcessRole::Worker);
             let done = gone.worker.is_some_and(|worker| done.contains(&worker));
             gone.attempt == attempt && self.is_of_the_job(who) && !done
         }) {
@@ -229,8 +230,8 @@ impl<'a> Facts<'a> {
         }
         let own = self.own(instance);
         let there = own.iter().filter_map(|(who, _)| match who {
-            Who::Worker(worker) => Some(*worker),
-            Who::Launcher => None,
+            ProcessRole::Worker(worker) => Some(*worker),
+            ProcessRole::Launcher => None,
         });
         let accounted: BTreeSet<u32> = there.chain(done).collect();
         self.memory(instance).running_since.is_some() && !self.are_all(&accounted)
@@ -252,7 +253,7 @@ impl<'a> Facts<'a> {
                 }
             }
             PartitionFacts::Pending { attempt: of } if *of == attempt => End::None,
-            _ if begun => End::Badly([Failure::bare(Culprit::Partition, self.seen.now)].into()),
+            _ if begun => End::Badly([Failure::bare(FailedComponent::Partition, self.seen.now)].into()),
             PartitionFacts::Failed { attempt: of, .. } if *of == attempt => End::NothingRuns,
             _ => End::None,
         }
@@ -266,7 +267,8 @@ impl<'a> Facts<'a> {
         }
         let mut waits: BTreeMap<u32, Timestamp> = BTreeMap::new();
         for (who, process) in self.own(instance) {
-            if let (Who::Worker(worker), ProcessPhase::Starting { since, .. }) = (who, &process.phase) {
+            if let (ProcessRole::Worker(worker), ProcessPhase::Starting { since, .. }) = (who, &process.phase)
+            {
                 let latest = waits.entry(worker).or_insert(*since);
                 *latest = (*latest).max(*since);
             }
@@ -289,7 +291,7 @@ impl<'a> Facts<'a> {
         let could = own
             .iter()
             .filter_map(|(who, process)| match (who, &process.phase) {
-                (Who::Launcher, ProcessPhase::Starting { since, .. }) => Some(*since),
+                (ProcessRole::Launcher, ProcessPhase::Starting { since, .. }) => Some(*since),
                 _ => None,
             });
         let latest = could.chain([all_ran]).max().unwrap_or(all_ran);
@@ -344,7 +346,7 @@ fn succeeded(process: &ProcessFacts) -> bool {
 }
 
 /// The end of a process, whatever its code.
-fn failure(who: Who, process: &ProcessFacts) -> Option<Failure> {
+fn failure(who: ProcessRole, process: &ProcessFacts) -> Option<Failure> {
     let culprit = culprit(who);
     match &process.phase {
         ProcessPhase::Exited {
@@ -366,9 +368,9 @@ fn failure(who: Who, process: &ProcessFacts) -> Option<Failure> {
     }
 }
 
-const fn culprit(who: Who) -> Culprit {
+const fn culprit(who: ProcessRole) -> FailedComponent {
     match who {
-        Who::Worker(worker) => Culprit::Worker { worker },
-        Who::Launcher => Culprit::Launcher,
+        ProcessRole::Worker(worker) => FailedComponent::Worker { worker },
+        ProcessRole::Launcher => FailedComponent::Launcher,
     }
 }

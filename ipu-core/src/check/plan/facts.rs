@@ -2,23 +2,23 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::job::{CleanPodPolicy, JobSpec, Shape};
+use crate::job::{CleanPodPolicy, JobKind, JobSpec};
 use crate::observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{InstanceStatus, JobPhase, Outcome, Plan};
+use crate::plan::{InstanceOutcome, InstanceStatus, JobPhase, Plan};
 
-pub(super) struct Facts<'a> {
+pub(super) struct AttemptFacts<'a> {
     pub(super) job: &'a JobSpec,
     pub(super) seen: &'a Observation,
 }
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum ProcessRole {
     Worker(u32),
     Launcher,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> AttemptFacts<'a> {
     pub(super) const fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
         Self { job, seen }
     }
@@ -30,13 +30,16 @@ impl<'a> Facts<'a> {
             .filter(move |facts| facts.index == instance)
     }
 
-    pub(super) fn processes(&self, instance: u32) -> impl Iterator<Item = (Who, &'a ProcessFacts)> {
+    pub(super) fn processes(&self, instance: u32) -> impl Iterator<Item = (ProcessRole, &'a ProcessFacts)> {
         self.of(instance).flat_map(|facts| {
-            let launcher = facts.launcher.iter().map(|launcher| (Who::Launcher, launcher));
+            let launcher = facts
+                .launcher
+                .iter()
+                .map(|launcher| (ProcessRole::Launcher, launcher));
             let workers = facts
                 .workers
                 .iter()
-                .map(|worker| (Who::Worker(worker.index), worker));
+                .map(|worker| (ProcessRole::Worker(worker.index), worker));
             launcher.chain(workers)
         })
     }
@@ -72,7 +75,7 @@ impl<'a> Facts<'a> {
         known.rfind(|known| known.index == instance)
     }
 
-    pub(super) fn outcome(&self, instance: u32) -> Option<Outcome> {
+    pub(super) fn outcome(&self, instance: u32) -> Option<InstanceOutcome> {
         self.recorded(instance).and_then(|known| known.outcome)
     }
 
@@ -97,21 +100,21 @@ impl<'a> Facts<'a> {
 
     pub(super) fn runs(&self, instance: u32, worker: u32, attempt: u32) -> bool {
         self.processes(instance).any(|(who, process)| {
-            who == Who::Worker(worker)
+            who == ProcessRole::Worker(worker)
                 && process.attempt == attempt
                 && matches!(process.phase, ProcessPhase::Running { .. })
         })
     }
 
     pub(super) const fn has_launcher(&self) -> bool {
-        !matches!(self.job.shape(), Shape::Workers)
+        !matches!(self.job.shape(), JobKind::Workers)
     }
 
     /// Whether the job has such a process.
-    pub(super) const fn is_of_the_job(&self, who: Who) -> bool {
+    pub(super) const fn is_of_the_job(&self, who: ProcessRole) -> bool {
         match who {
-            Who::Worker(worker) => worker < self.job.workers_per_instance(),
-            Who::Launcher => self.has_launcher(),
+            ProcessRole::Worker(worker) => worker < self.job.workers_per_instance(),
+            ProcessRole::Launcher => self.has_launcher(),
         }
     }
 
@@ -145,7 +148,7 @@ impl<'a> Facts<'a> {
     pub(super) fn is_to_have_nothing(&self, instance: u32) -> bool {
         self.seen.deleted
             || self.is_surplus(instance)
-            || self.outcome(instance) == Some(Outcome::SessionOver)
+            || self.outcome(instance) == Some(InstanceOutcome::SessionOver)
             || (self.job.suspend() && !self.is_finished())
             || (self.is_finished()
                 && (self.outcome(instance).is_none()

@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use super::BrokenPlan;
 use super::effects::instance_of;
-use super::facts::Facts;
+use super::facts::AttemptFacts;
 use crate::job::RestartPolicy;
 use crate::observation::PartitionFacts;
 use crate::plan::{JobPhase, Plan};
 
-pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let rules: [(bool, &'static str); 10] = [
         (is_ordered(plan), "its instances are not in order"),
         (
@@ -58,13 +58,13 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
     check_wake(facts, plan, broken);
 }
 
-fn tells_what_is_asked(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn tells_what_is_asked(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let phase = plan.status.phase;
     let suspended = facts.job.suspend() && !facts.seen.deleted && !phase.is_finished();
     (phase == JobPhase::Terminating) == facts.seen.deleted && (phase == JobPhase::Suspended) == suspended
 }
 
-fn runs_on_partitions(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn runs_on_partitions(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let mut open = plan
         .status
         .instances
@@ -85,7 +85,7 @@ fn is_ordered(plan: &Plan) -> bool {
         .all(|pair| pair[0].index < pair[1].index)
 }
 
-fn keeps_attempts(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn keeps_attempts(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     plan.status.instances.iter().all(|now| {
         let before = facts.outcome(now.index);
         now.attempt >= facts.attempt(now.index)
@@ -93,7 +93,7 @@ fn keeps_attempts(facts: &Facts<'_>, plan: &Plan) -> bool {
     })
 }
 
-fn keeps_the_end(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn keeps_the_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let before = &facts.seen.status;
     !facts.is_finished()
         || ((facts.seen.deleted || plan.status.phase == before.phase)
@@ -101,7 +101,7 @@ fn keeps_the_end(facts: &Facts<'_>, plan: &Plan) -> bool {
             && plan.status.exit_code == before.exit_code)
 }
 
-fn is_a_sound_end(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn is_a_sound_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let now = &plan.status;
     if facts.is_finished() || !now.phase.is_finished() {
         return true;
@@ -119,7 +119,7 @@ fn is_a_sound_end(facts: &Facts<'_>, plan: &Plan) -> bool {
             .is_some_and(|code| (code == 0) == (now.phase == JobPhase::Completed))
 }
 
-fn counts_restarts(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn counts_restarts(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let (before, now) = (&facts.seen.status, &plan.status);
     let limit = match facts.job.restart() {
         RestartPolicy::Never => 0,
@@ -134,7 +134,7 @@ fn counts_restarts(facts: &Facts<'_>, plan: &Plan) -> bool {
     rises && may_grow && (!grew || now.restarts_after_failure <= limit)
 }
 
-fn counts_ipus(facts: &Facts<'_>, plan: &Plan) -> bool {
+fn counts_ipus(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let mut indices: Vec<u32> = facts
         .seen
         .instances
@@ -153,7 +153,7 @@ fn counts_ipus(facts: &Facts<'_>, plan: &Plan) -> bool {
 }
 
 /// What is judged in this pass is not touched in it, and looked at again at once.
-fn check_verdicts(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+fn check_verdicts(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     if facts.seen.deleted {
         return;
     }
@@ -176,7 +176,7 @@ fn check_verdicts(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) 
     }
 }
 
-fn check_wake(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+fn check_wake(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let now = facts.seen.now;
     let within = |moment: crate::Timestamp| plan.wake.is_some_and(|wake| wake <= moment.since(now));
     if plan.effects.iter().any(|effect| {

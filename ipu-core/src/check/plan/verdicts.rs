@@ -5,17 +5,17 @@ use core::time::Duration;
 
 use super::BrokenPlan;
 use super::end::{End, Failure};
-use super::facts::Facts;
+use super::facts::AttemptFacts;
 use crate::Timestamp;
 use crate::job::RestartPolicy;
-use crate::plan::{FirstFailure, InstanceStatus, Outcome, Plan};
+use crate::plan::{FirstFailure, InstanceOutcome, InstanceStatus, Plan};
 
 /// The exit code of a job that ran for too long, as documented.
 const DEADLINE: u8 = 124;
 /// The longest back-off, as documented; a job may ask for more.
 const LONGEST: Duration = Duration::from_secs(6 * 60);
 
-pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     if facts.seen.deleted || facts.is_finished() {
         return;
     }
@@ -23,7 +23,7 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
         let what = "since when it runs is not since when its first process ran";
         broken.push(BrokenPlan::Status { what });
     }
-    let mut pass = Pass::default();
+    let mut pass = ReconcileFacts::default();
     let mut contradictions = false;
     for now in plan
         .status
@@ -51,7 +51,7 @@ pub(super) fn check(facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>
 
 /// What happened to all instances in one pass.
 #[derive(Default)]
-struct Pass {
+struct ReconcileFacts {
     restarts_after_success: u32,
     /// When those start again that restart after failure.
     retries: Vec<Timestamp>,
@@ -60,11 +60,11 @@ struct Pass {
 }
 
 fn check_one(
-    facts: &Facts<'_>,
+    facts: &AttemptFacts<'_>,
     plan: &Plan,
     now: &InstanceStatus,
     end: &End,
-    pass: &mut Pass,
+    pass: &mut ReconcileFacts,
 ) -> Option<BrokenPlan> {
     let instance = now.index;
     let missing = |why| Some(BrokenPlan::NoVerdict { instance, why });
@@ -79,7 +79,7 @@ fn check_one(
     };
     let outcome = match now.outcome {
         None if overdue => return missing("the job has run for longer than it may"),
-        Some(Outcome::Failed(DEADLINE)) if overdue && (closed || !by_itself) => None,
+        Some(InstanceOutcome::Failed(DEADLINE)) if overdue && (closed || !by_itself) => None,
         other => other,
     };
     match end {
@@ -87,7 +87,9 @@ fn check_one(
         End::None if closed && !suspended => return wrong("its attempt goes on"),
         End::None => {}
         End::SessionOver if outcome.is_none() => return missing("the time of its session is over"),
-        End::SessionOver if outcome != Some(Outcome::SessionOver) => return wrong("its session is over"),
+        End::SessionOver if outcome != Some(InstanceOutcome::SessionOver) => {
+            return wrong("its session is over");
+        }
         End::SessionOver => {}
         End::NothingRuns if outcome.is_some() => return wrong("nothing could run on its partition"),
         End::NothingRuns if !closed => return missing("nothing can run on its partition"),
@@ -98,7 +100,7 @@ fn check_one(
         End::Well if outcome.is_none() && !closed => return missing("everything of it ended well"),
         End::Well => {
             let again = matches!(facts.job.restart(), RestartPolicy::Always { .. });
-            if again != outcome.is_none() || !matches!(outcome, None | Some(Outcome::Succeeded)) {
+            if again != outcome.is_none() || !matches!(outcome, None | Some(InstanceOutcome::Succeeded)) {
                 return wrong("it ended well");
             }
             pass.restarts_after_success += u32::from(again);
@@ -118,11 +120,11 @@ fn check_one(
 }
 
 fn check_failure(
-    facts: &Facts<'_>,
+    facts: &AttemptFacts<'_>,
     plan: &Plan,
     now: &InstanceStatus,
     first: &[Failure],
-    outcome: Option<Outcome>,
+    outcome: Option<InstanceOutcome>,
 ) -> Option<BrokenPlan> {
     let instance = now.index;
     let wrong = |what| Some(BrokenPlan::WrongVerdict { instance, what });
@@ -137,8 +139,8 @@ fn check_failure(
             wrong("it starts again after a failure that is not retryable")
         }
         None => None,
-        Some(Outcome::Failed(code)) => {
-            let judged = |failure: &&Failure| failure.code().unwrap_or(Outcome::LOST) == code;
+        Some(InstanceOutcome::Failed(code)) => {
+            let judged = |failure: &&Failure| failure.code().unwrap_or(InstanceOutcome::LOST) == code;
             match first.iter().find(judged) {
                 None => wrong("it failed with another code than that of its first failure"),
                 Some(failure) if retryable(failure.code()) && !exhausted => {
@@ -147,11 +149,11 @@ fn check_failure(
                 Some(_) => None,
             }
         }
-        Some(Outcome::Succeeded | Outcome::SessionOver) => wrong("its attempt has failed"),
+        Some(InstanceOutcome::Succeeded | InstanceOutcome::SessionOver) => wrong("its attempt has failed"),
     }
 }
 
-fn limit(facts: &Facts<'_>) -> u32 {
+fn limit(facts: &AttemptFacts<'_>) -> u32 {
     match facts.job.restart() {
         RestartPolicy::Never => 0,
         RestartPolicy::Always { back_off_limit }
@@ -161,7 +163,7 @@ fn limit(facts: &Facts<'_>) -> u32 {
 }
 
 /// What is remembered of an instance: the pause before its next attempt, and what its attempt has done.
-fn check_memory(facts: &Facts<'_>, now: &InstanceStatus, end: &End) -> Option<BrokenPlan> {
+fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Option<BrokenPlan> {
     let instance = now.index;
     let before = facts.memory(instance);
     let base = facts.job.back_off();
@@ -236,8 +238,8 @@ fn back_off(base: Duration, used: u32) -> Duration {
     pause.min(longest)
 }
 
-impl Pass {
-    fn check_counts(&mut self, facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+impl ReconcileFacts {
+    fn check_counts(&mut self, facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
         let (before, now) = (&facts.seen.status, &plan.status);
         let used = now
             .restarts_after_failure
@@ -265,7 +267,7 @@ impl Pass {
         }
     }
 
-    fn check_blame(&self, facts: &Facts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    fn check_blame(&self, facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
         let now = plan.status.first_failure.as_ref();
         if self.failures.is_empty() {
             if now != facts.seen.status.first_failure.as_ref() {

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::findings::Findings;
+use super::findings::Diagnostics;
 use crate::exit::ExitCodeSet;
 use crate::job::raw::{IntOrString, RawRestartPolicy, RawSpec};
 use crate::job::{CleanPodPolicy, RestartPolicy};
@@ -23,7 +23,7 @@ const DEFAULT_BACK_OFF: Duration = Duration::from_secs(10);
 /// How long a partition waits for its workers: time for a large image to be pulled, not for a node to be bought.
 const DEFAULT_START_DEADLINE: Duration = Duration::from_secs(600);
 
-pub(super) struct Ending {
+pub(super) struct LifecycleFields {
     pub(super) restart: RestartPolicy,
     pub(super) back_off: Duration,
     pub(super) clean_pod_policy: CleanPodPolicy,
@@ -33,7 +33,7 @@ pub(super) struct Ending {
 }
 
 /// How `raw` wants to end (seed 000 §6.7.2–6.7.3).
-pub(super) fn parse(raw: &RawSpec, findings: &mut Findings) -> Option<Ending> {
+pub(super) fn parse(raw: &RawSpec, findings: &mut Diagnostics) -> Option<LifecycleFields> {
     let clean_pod_policy = clean_pod_policy(raw, findings);
     let policy = raw.restart_policy.as_ref();
     let restart = match policy {
@@ -67,7 +67,7 @@ pub(super) fn parse(raw: &RawSpec, findings: &mut Findings) -> Option<Ending> {
             "use another cleanPodPolicy to have restarts",
         );
     }
-    Some(Ending {
+    Some(LifecycleFields {
         restart,
         back_off: back_off.unwrap_or(DEFAULT_BACK_OFF),
         clean_pod_policy,
@@ -77,7 +77,7 @@ pub(super) fn parse(raw: &RawSpec, findings: &mut Findings) -> Option<Ending> {
     })
 }
 
-fn clean_pod_policy(raw: &RawSpec, findings: &mut Findings) -> Option<CleanPodPolicy> {
+fn clean_pod_policy(raw: &RawSpec, findings: &mut Diagnostics) -> Option<CleanPodPolicy> {
     match raw.clean_pod_policy.as_deref() {
         None | Some("None") => Some(CleanPodPolicy::None),
         Some("Workers") => Some(CleanPodPolicy::Workers),
@@ -90,7 +90,7 @@ fn clean_pod_policy(raw: &RawSpec, findings: &mut Findings) -> Option<CleanPodPo
     }
 }
 
-fn restart(policy: &RawRestartPolicy, findings: &mut Findings) -> Option<RestartPolicy> {
+fn restart(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<RestartPolicy> {
     let limit = findings.whole(LIMIT, policy.back_off_limit.as_ref());
     let back_off_limit = limit.map_or(DEFAULT_BACK_OFF_LIMIT, |limit| {
         findings.clamped(LIMIT, limit, 0..=i32::MAX.unsigned_abs())
@@ -131,7 +131,7 @@ fn restart(policy: &RawRestartPolicy, findings: &mut Findings) -> Option<Restart
 }
 
 /// The retryable codes; 128 to 255 unless the job says otherwise (seed 000 §6.7.2).
-fn exit_codes(policy: &RawRestartPolicy, findings: &mut Findings) -> Option<ExitCodeSet> {
+fn exit_codes(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<ExitCodeSet> {
     let Some(given) = &policy.exit_codes else {
         return Some(ExitCodeSet::default_retryable());
     };

@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use crate::job::limits::Origin;
+use crate::job::limits::JobOrigin;
 use crate::job::raw::IntOrString;
 use crate::job::violation::{Violation, Warning};
 
 /// What is found so far.
-pub(super) struct Findings {
-    origin: Origin,
+pub(super) struct Diagnostics {
+    origin: JobOrigin,
     pub(super) violations: Vec<Violation>,
     pub(super) warnings: Vec<Warning>,
 }
 
-impl Findings {
-    pub(super) const fn new(origin: Origin) -> Self {
+impl Diagnostics {
+    pub(super) const fn new(origin: JobOrigin) -> Self {
         Self {
             origin,
             violations: Vec::new(),
@@ -47,8 +47,8 @@ impl Findings {
     ) {
         let violation = Violation::new(field, value, rule, fix);
         match self.origin {
-            Origin::New => self.violations.push(violation),
-            Origin::Stored => self.warnings.push(violation.into()),
+            JobOrigin::New => self.violations.push(violation),
+            JobOrigin::Stored => self.warnings.push(violation.into()),
         }
     }
 

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
-use super::findings::Findings;
+use super::findings::Diagnostics;
 use super::size::count;
 use crate::job::limits::Limits;
 use crate::job::raw::RawSpec;
@@ -15,13 +15,13 @@ const MODEL_REPLICAS: &str = "spec.modelReplicas";
 const IPUS_PER_MODEL_REPLICA: &str = "spec.ipusPerModelReplica";
 
 /// IPUs of one instance, and the model replicas that the alpha form gives for all of them.
-pub(super) struct Asked {
+pub(super) struct IpuRequest {
     pub(super) size: IpuCount,
     pub(super) replicas: Option<u32>,
 }
 
 /// What `raw` asks for, in the form of seed 000 §6.6 or the alpha form of seed 001 §6.5.
-pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> Option<Asked> {
+pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) -> Option<IpuRequest> {
     let alpha = [
         (MODEL_REPLICAS, &raw.model_replicas),
         (IPUS_PER_MODEL_REPLICA, &raw.ipus_per_model_replica),
@@ -41,11 +41,11 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> 
     }
     let value = findings.whole(IPUS, Some(given))?;
     let size = power_of_two(IPUS, &given.to_string(), "must be", value, limits, findings)?;
-    Some(Asked { size, replicas: None })
+    Some(IpuRequest { size, replicas: None })
 }
 
 /// `modelReplicas` × `ipusPerModelReplica`: one instance of all of them.
-fn alpha_ipus(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> Option<Asked> {
+fn alpha_ipus(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) -> Option<IpuRequest> {
     let (replicas, each) = match (&raw.model_replicas, &raw.ipus_per_model_replica) {
         (None, None) => {
             findings.refuse(
@@ -81,7 +81,7 @@ fn alpha_ipus(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> Option
         format!("the alpha form is read as one instance of {product} IPUs"),
         format!("write jobInstances: 1 and ipusPerJobInstance: \"{product}\""),
     );
-    Some(Asked {
+    Some(IpuRequest {
         size,
         replicas: Some(replicas),
     })
@@ -93,7 +93,7 @@ fn power_of_two(
     rule: &str,
     value: i64,
     limits: &Limits,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Option<IpuCount> {
     let most = limits.max_ipus();
     let rule = format!("{rule} a power of two from 1 to {most}");
@@ -130,7 +130,7 @@ pub(super) fn replicas(
     ipus: u32,
     workers: u32,
     alpha: Option<u32>,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Option<u32> {
     let Some(given) = &raw.model_replicas_per_worker else {
         return Some(alpha_replicas(workers, alpha, findings));
@@ -157,7 +157,7 @@ pub(super) fn replicas(
     Some(total)
 }
 
-fn alpha_replicas(workers: u32, alpha: Option<u32>, findings: &mut Findings) -> u32 {
+fn alpha_replicas(workers: u32, alpha: Option<u32>, findings: &mut Diagnostics) -> u32 {
     match alpha {
         None => workers,
         Some(total) if total.is_multiple_of(workers) => total,

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use core::str::FromStr;
 
-use super::findings::Findings;
-use super::size::Many;
+use super::findings::Diagnostics;
+use super::size::ProcessCounts;
 use crate::ids::{AccountName, AllocationId, JobKey, JobName, JobUid, NameError, Namespace};
 use crate::job::raw::{RawMetadata, RawSpec};
 
@@ -13,7 +13,7 @@ use crate::job::raw::{RawMetadata, RawSpec};
 const MAX_LABEL: usize = 63;
 
 /// The key of the job. `many` tells the longest name that is derived from it.
-pub(super) fn parse(raw: &RawMetadata, many: Many, findings: &mut Findings) -> Option<JobKey> {
+pub(super) fn parse(raw: &RawMetadata, many: ProcessCounts, findings: &mut Diagnostics) -> Option<JobKey> {
     let namespace = token::<Namespace>(
         "metadata.namespace",
         Some(raw.namespace.as_deref().unwrap_or("default")),
@@ -64,7 +64,7 @@ pub(super) fn parse(raw: &RawMetadata, many: Many, findings: &mut Findings) -> O
 }
 
 /// Whether every name derived from `name` is a DNS-1123 label: `<job>-worker-<n>` and `<job>-launcher` (seed 000 §6.6).
-fn check_label(name: &str, many: Many, findings: &mut Findings) {
+fn check_label(name: &str, many: ProcessCounts, findings: &mut Diagnostics) {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !begins || !name.chars().all(valid) {
@@ -116,7 +116,7 @@ fn suggestion(name: &str) -> String {
 }
 
 /// The account that is charged. A job that was accepted before accounts were bounded keeps its own.
-pub(super) fn account(raw: &RawSpec, findings: &mut Findings) -> Option<String> {
+pub(super) fn account(raw: &RawSpec, findings: &mut Diagnostics) -> Option<String> {
     let value = raw.account.as_deref()?;
     let kept = Namespace::new(value).ok().map(String::from);
     let account = AccountName::new(value).map(String::from);
@@ -124,7 +124,7 @@ pub(super) fn account(raw: &RawSpec, findings: &mut Findings) -> Option<String> 
 }
 
 /// The allocation that IPUs are drawn from. A job that was accepted before the ids were bounded keeps its own.
-pub(super) fn allocation(raw: &RawSpec, findings: &mut Findings) -> Option<AllocationId> {
+pub(super) fn allocation(raw: &RawSpec, findings: &mut Diagnostics) -> Option<AllocationId> {
     let value = raw.allocation.as_deref()?;
     let kept = AllocationId::new(value).ok();
     let allocation = AllocationId::requested(value);
@@ -143,7 +143,7 @@ fn bounded<T>(
     value: Result<T, NameError>,
     kept: Option<T>,
     what: &str,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Option<T> {
     let error = match value {
         Ok(value) => return Some(value),
@@ -167,7 +167,7 @@ fn token<T: FromStr<Err = NameError>>(
     field: &str,
     value: Option<&str>,
     what: &str,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Option<T> {
     let value = value?;
     match value.parse() {

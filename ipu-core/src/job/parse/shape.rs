@@ -4,9 +4,9 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use super::findings::Findings;
-use super::size::Many;
-use crate::job::Shape;
+use super::findings::Diagnostics;
+use super::size::ProcessCounts;
+use crate::job::JobKind;
 use crate::job::raw::{EnvVar, RawLauncher, RawSpec};
 
 const LAUNCHER: &str = "spec.launcher";
@@ -19,13 +19,13 @@ const BTL_TCP_IF_INCLUDE: &str = "btl_tcp_if_include";
 
 /// What a job's launcher is, if it has one.
 pub(super) struct Launcher {
-    pub(super) shape: Shape,
+    pub(super) shape: JobKind,
     pub(super) env: Vec<EnvVar>,
     pub(super) tcp_interface: Option<String>,
 }
 
 /// The shape that `raw` asks for (seed 000 §6.6, §6.6.1, §6.7).
-pub(super) fn parse(raw: &RawSpec, many: Many, findings: &mut Findings) -> Option<Launcher> {
+pub(super) fn parse(raw: &RawSpec, many: ProcessCounts, findings: &mut Diagnostics) -> Option<Launcher> {
     if let Some(strategy) = raw.workers.as_ref().and_then(|workers| workers.strategy.as_ref()) {
         findings.warn(
             "spec.workers.strategy",
@@ -40,8 +40,8 @@ pub(super) fn parse(raw: &RawSpec, many: Many, findings: &mut Findings) -> Optio
         .as_ref()
         .and_then(|launcher| tcp_interface(launcher, findings));
     let shape = match (&raw.interactive, &raw.launcher) {
-        (None, None) => Some(Shape::Workers),
-        (None, Some(launcher)) => command(launcher, findings).map(|command| Shape::Launcher { command }),
+        (None, None) => Some(JobKind::Workers),
+        (None, Some(launcher)) => command(launcher, findings).map(|command| JobKind::Launcher { command }),
         (Some(interactive), launcher) => {
             if let Some(command) = launcher.as_ref().and_then(|launcher| launcher.command.as_ref()) {
                 findings.warn(
@@ -60,7 +60,7 @@ pub(super) fn parse(raw: &RawSpec, many: Many, findings: &mut Findings) -> Optio
                 );
             }
             let ttl = findings.seconds(TTL, interactive.ttl.as_ref(), 1);
-            ttl.map(|ttl| Shape::Interactive { ttl })
+            ttl.map(|ttl| JobKind::Interactive { ttl })
         }
     };
     let shape = shape?;
@@ -72,7 +72,7 @@ pub(super) fn parse(raw: &RawSpec, many: Many, findings: &mut Findings) -> Optio
     })
 }
 
-fn command(launcher: &RawLauncher, findings: &mut Findings) -> Option<Vec<String>> {
+fn command(launcher: &RawLauncher, findings: &mut Diagnostics) -> Option<Vec<String>> {
     let command = launcher.command.as_deref().unwrap_or_default();
     let first = command.first().map(String::as_str);
     match first {
@@ -98,7 +98,7 @@ fn command(launcher: &RawLauncher, findings: &mut Findings) -> Option<Vec<String
     }
 }
 
-fn env(launcher: &RawLauncher, findings: &mut Findings) -> Vec<EnvVar> {
+fn env(launcher: &RawLauncher, findings: &mut Diagnostics) -> Vec<EnvVar> {
     for (i, EnvVar { name, value }) in launcher.env.iter().enumerate() {
         if name.is_empty() || name.contains(['=', '\0']) {
             findings.refuse(
@@ -121,7 +121,7 @@ fn env(launcher: &RawLauncher, findings: &mut Findings) -> Vec<EnvVar> {
     launcher.env.clone()
 }
 
-fn tcp_interface(launcher: &RawLauncher, findings: &mut Findings) -> Option<String> {
+fn tcp_interface(launcher: &RawLauncher, findings: &mut Diagnostics) -> Option<String> {
     let text = launcher.tcp_interface.as_ref()?;
     if text.is_empty() || !text.chars().all(|c| c.is_ascii_graphic()) {
         findings.refuse(
@@ -135,11 +135,11 @@ fn tcp_interface(launcher: &RawLauncher, findings: &mut Findings) -> Option<Stri
     Some(text.clone())
 }
 
-fn warn_of_several(raw: &RawSpec, shape: &Shape, many: Many, findings: &mut Findings) {
+fn warn_of_several(raw: &RawSpec, shape: &JobKind, many: ProcessCounts, findings: &mut Diagnostics) {
     let command = match shape {
-        Shape::Workers => return,
-        Shape::Launcher { command } => Some(command),
-        Shape::Interactive { .. } => None,
+        JobKind::Workers => return,
+        JobKind::Launcher { command } => Some(command),
+        JobKind::Interactive { .. } => None,
     };
     if many.instances > 1 {
         findings.warn(

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::ToString as _;
 
-use super::findings::Findings;
+use super::findings::Diagnostics;
 use super::ipus;
 use crate::job::limits::Limits;
 use crate::job::raw::{IntOrString, RawSpec};
@@ -21,13 +21,13 @@ const REPLICAS: &str = "spec.workers.replicas";
 
 /// How many processes a job has.
 #[derive(Clone, Copy)]
-pub(super) struct Many {
+pub(super) struct ProcessCounts {
     pub(super) instances: u32,
     /// Of one instance.
     pub(super) workers: u32,
 }
 
-impl Default for Many {
+impl Default for ProcessCounts {
     fn default() -> Self {
         Self {
             instances: 1,
@@ -38,12 +38,12 @@ impl Default for Many {
 
 /// The size of a job.
 pub(super) struct Size {
-    pub(super) many: Many,
+    pub(super) many: ProcessCounts,
     pub(super) partition: PartitionSpec,
 }
 
 /// The size that `raw` asks for. Sources: seed 000 §6.6 and the custom resource 1.2.0; the alpha form of seed 001 §6.5.
-pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> Option<Size> {
+pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) -> Option<Size> {
     let instances = instances(raw, findings);
     let workers = workers(raw, findings);
     let asked = ipus::parse(raw, limits, findings);
@@ -71,7 +71,7 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> 
     }
     let replicas = ipus::replicas(raw, ipus, workers, asked.replicas, findings)?;
     Some(Size {
-        many: Many { instances, workers },
+        many: ProcessCounts { instances, workers },
         partition: PartitionSpec {
             size: asked.size,
             gcds: workers,
@@ -82,7 +82,7 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Findings) -> 
     })
 }
 
-fn instances(raw: &RawSpec, findings: &mut Findings) -> Option<u32> {
+fn instances(raw: &RawSpec, findings: &mut Diagnostics) -> Option<u32> {
     match &raw.job_instances {
         None => Some(1),
         Some(value) => {
@@ -93,7 +93,7 @@ fn instances(raw: &RawSpec, findings: &mut Findings) -> Option<u32> {
 }
 
 /// The workers of one instance, and the field that says so.
-fn workers(raw: &RawSpec, findings: &mut Findings) -> Option<(u32, &'static str)> {
+fn workers(raw: &RawSpec, findings: &mut Diagnostics) -> Option<(u32, &'static str)> {
     let per_instance = match (&raw.workers_per_job_instance, &raw.worker_per_job_instance) {
         (Some(value), misspelt) => {
             if let Some(misspelt) = misspelt {
@@ -144,7 +144,7 @@ fn workers(raw: &RawSpec, findings: &mut Findings) -> Option<(u32, &'static str)
     }
 }
 
-pub(super) fn count((value, field): (&IntOrString, &str), findings: &mut Findings) -> Option<u32> {
+pub(super) fn count((value, field): (&IntOrString, &str), findings: &mut Diagnostics) -> Option<u32> {
     let value = findings.whole(field, Some(value))?;
     findings.within(field, value, 1..=MAX_WORKERS)
 }
@@ -154,7 +154,7 @@ fn field_name(path: &str) -> &str {
 }
 
 /// GW-links cannot be used by reconfigurable partitions (V-IPU user guide, "Partitions").
-pub(super) fn check_reconfigurable(reconfigurable: bool, size: Option<&Size>, findings: &mut Findings) {
+pub(super) fn check_reconfigurable(reconfigurable: bool, size: Option<&Size>, findings: &mut Diagnostics) {
     let larger = size.is_some_and(|size| size.partition.size > IpuCount::LINK_DOMAIN);
     if reconfigurable && larger {
         findings.refuse(

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::{Admission, Entry, EntryState, Illegal, Quota, QuotaSubject, Request, Timestamp, Topology};
+use ipu_core::{
+    Admission, Entry, EntryState, Quota, QuotaSubject, Request, Timestamp, Topology, TransitionError,
+};
 use proptest::prelude::*;
 
 use super::{Bench, request};
@@ -161,7 +163,7 @@ fn a_request_that_is_read_after_its_client_gave_up_is_refused_and_leaves_no_trac
     late.not_after = Some(Timestamp::from_millis(1_000));
     bench.now = 1_001;
     let refused = bench.request(&late).unwrap_err();
-    assert!(matches!(refused, Illegal::TooLate { .. }));
+    assert!(matches!(refused, TransitionError::TooLate { .. }));
     assert_eq!(
         refused.to_string(),
         format!(

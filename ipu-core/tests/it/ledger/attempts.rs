@@ -1,11 +1,11 @@
 //! The attempt fence: a driver with an old record takes nothing away from a newer attempt.
 
-use ipu_core::{Admission, EntryState, Illegal, Topology};
+use ipu_core::{Admission, EntryState, Topology, TransitionError};
 
 use super::{Bench, controller, request};
 
-fn stale(id: &ipu_core::PartitionId) -> Illegal {
-    Illegal::StaleAttempt {
+fn stale(id: &ipu_core::PartitionId) -> TransitionError {
+    TransitionError::StaleAttempt {
         id: id.clone(),
         asked: 2,
         recorded: 3,

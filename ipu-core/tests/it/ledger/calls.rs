@@ -28,17 +28,17 @@ fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
         )
     };
     assert!(
-        matches!(ready(own, 0), Err(Illegal::Unsettled { .. })),
+        matches!(ready(own, 0), Err(TransitionError::Unsettled { .. })),
         "the other's reset"
     );
     assert!(
-        matches!(ready(others, 29_999), Err(Illegal::Unsettled { .. })),
+        matches!(ready(others, 29_999), Err(TransitionError::Unsettled { .. })),
         "the first reset"
     );
     assert!(ready(others, 30_000).is_ok());
     assert!(matches!(
         bench.state.reset_instead(&job.id, own, Location::default()),
-        Err(Illegal::Moved { .. })
+        Err(TransitionError::Moved { .. })
     ));
 }
 
@@ -61,7 +61,7 @@ fn moves_that_are_not_legal_are_named() {
     let mut bench = Bench::new(&Topology::pod16());
     let job = request("ns", "job", 4);
     let now = bench.now();
-    let moved = |result: Result<_, Illegal>| result.map(|_: ()| ()).unwrap_err().to_string();
+    let moved = |result: Result<_, TransitionError>| result.map(|_: ()| ()).unwrap_err().to_string();
     assert!(
         moved(
             bench
@@ -88,7 +88,10 @@ fn moves_that_are_not_legal_are_named() {
     let mut old = job.clone();
     old.attempt = 1;
     bench.drive(&old);
-    assert!(matches!(bench.request(&job), Err(Illegal::StaleAttempt { .. })));
+    assert!(matches!(
+        bench.request(&job),
+        Err(TransitionError::StaleAttempt { .. })
+    ));
 }
 
 #[test]
@@ -109,7 +112,9 @@ fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
     };
     // The remove was answered, but nobody knows of the create that the intent announced.
     let until = bench.state.gone(&job.id, Some(fence), bench.now()).unwrap_err();
-    assert!(matches!(until, Illegal::Unsettled { until, .. } if until == Timestamp::from_millis(30_000)));
+    assert!(
+        matches!(until, TransitionError::Unsettled { until, .. } if until == Timestamp::from_millis(30_000))
+    );
     let step = bench
         .state
         .gone(&job.id, Some(fence), Timestamp::from_millis(30_000))
@@ -127,7 +132,7 @@ fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partiti
     let EntryState::Intent { fence, .. } = bench.take(step).state else {
         panic!("it stays an intent");
     };
-    let refused = Refused {
+    let refused = ControllerRejection {
         controller: controller(),
         words: "full".into(),
         fingerprint: 0,
@@ -135,7 +140,7 @@ fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partiti
     };
     let early = bench.state.no_room(&job.id, fence, refused.clone(), bench.now());
     assert!(
-        matches!(early, Err(Illegal::Unsettled { until, .. }) if until == Timestamp::from_millis(30_000))
+        matches!(early, Err(TransitionError::Unsettled { until, .. }) if until == Timestamp::from_millis(30_000))
     );
     bench.now = 30_000;
     let step = bench.state.no_room(&job.id, fence, refused, bench.now()).unwrap();

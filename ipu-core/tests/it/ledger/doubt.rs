@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ipu_core::{
-    Action, Admission, Change, Claim, ControllerName, EntryState, LedgerState, Life, Owners, Refused,
-    Timestamp, Topology, World,
+    Action, Admission, Change, Claim, ControllerName, ControllerRejection, ControllersSnapshot, EntryState,
+    LedgerState, OwnerLiveness, Owners, Timestamp, Topology,
 };
 
 use super::{Bench, LIMIT, controller, request};
@@ -20,7 +20,7 @@ fn who_was_refused_holds_nobody_back_for_those_who_came_afterwards() {
     let EntryState::Intent { fence, .. } = entry.state else {
         panic!("{entry:?}");
     };
-    let refused = Refused {
+    let refused = ControllerRejection {
         controller: controller(),
         words: "some IPUs are not well".into(),
         fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
@@ -49,7 +49,7 @@ fn what_a_reset_may_still_come_to_is_not_active_again_when_its_owner_is_back() {
     let job = request("ns", "job", 4);
     bench.drive(&job);
     let mut owners = Owners::default();
-    owners.lives.insert(job.id.clone(), Life::Live);
+    owners.lives.insert(job.id.clone(), OwnerLiveness::Live);
     let back = |until: u64| {
         let mut state = bench.state.clone();
         let mut entry = state.get(&job.id).unwrap().clone();
@@ -79,7 +79,7 @@ fn a_claim_that_says_where_the_partition_is_is_granted_there_and_nowhere_else() 
     let mut two = bench.world();
     two.controllers.insert(0, bench.world().controllers.remove(0));
     two.controllers[0].name = other.clone();
-    let adopted = |world: &World| {
+    let adopted = |world: &ControllersSnapshot| {
         let mut state = LedgerState::default();
         for action in state.diff(world, &owners, Duration::ZERO, Timestamp::default()) {
             for change in state.act(&action, world, &owners, bench.window()) {
@@ -105,7 +105,7 @@ fn of_a_partition_that_two_controllers_have_neither_is_taken_for_the_one_that_wa
     bench.drive(&job);
     let mut owners = Owners::default();
     owners.claims.insert(job.id.clone(), job.clone().into());
-    let diff = |world: &World, owners: &Owners| {
+    let diff = |world: &ControllersSnapshot, owners: &Owners| {
         LedgerState::default().diff(world, owners, Duration::ZERO, Timestamp::default())
     };
     let actions = |world| diff(&world, &owners);

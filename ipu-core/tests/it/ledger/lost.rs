@@ -3,31 +3,31 @@
 use std::sync::Arc;
 
 use ipu_core::{
-    Admission, Capacity, ControllerView, Entry, EntryState, Exclusion, ExclusionTarget, Illegal, IpuPlace,
-    LedgerState, Listing, Location, Partition, PartitionState, RepeatedCreate, Request, Service, Space,
-    Timestamp, Topology, Unbounded, World,
+    Admission, Capacity, ControllerView, ControllersSnapshot, Cordon, CordonTarget, Entry, EntryState,
+    InventoryCapacity, IpuPlace, LedgerState, Listing, Location, Partition, PartitionState, RepeatedCreate,
+    Request, ServiceState, Timestamp, Topology, TransitionError, Unbounded,
 };
 
 use super::{Bench, controller, request};
 
 /// A listing that is newer than every entry.
-fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> World {
+fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> ControllersSnapshot {
     let listing = Listing::new(listed, capacity).asked_at(Timestamp::from_millis(u64::MAX));
-    World::of(vec![ControllerView {
+    ControllersSnapshot::of(vec![ControllerView {
         name: controller(),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: Ok(Arc::new(listing)),
     }])
 }
 
 /// A controller of 16 IPUs that has restarted without its partitions.
-fn emptied() -> World {
+fn emptied() -> ControllersSnapshot {
     let inventory = ipu_core::Inventory::new(&Topology::pod16());
-    listing(Vec::new(), Box::new(Space::new(inventory)))
+    listing(Vec::new(), Box::new(InventoryCapacity::new(inventory)))
 }
 
 /// The same, of unknown hardware.
-fn emptied_unknown() -> World {
+fn emptied_unknown() -> ControllersSnapshot {
     listing(Vec::new(), Box::new(Unbounded::default()))
 }
 
@@ -43,7 +43,7 @@ fn at(ipus: impl IntoIterator<Item = u32>) -> Location {
     }
 }
 
-fn intent(bench: &mut Bench, request: &Request, world: &World) -> Entry {
+fn intent(bench: &mut Bench, request: &Request, world: &ControllersSnapshot) -> Entry {
     let step = bench
         .state
         .request(request, world, &bench.rules, bench.window())
@@ -61,7 +61,7 @@ fn fence(entry: &Entry) -> Timestamp {
     }
 }
 
-fn grant(bench: &mut Bench, entry: &Entry, location: &Location) -> Result<Entry, Illegal> {
+fn grant(bench: &mut Bench, entry: &Entry, location: &Location) -> Result<Entry, TransitionError> {
     let now = bench.now();
     let step = bench
         .state
@@ -80,7 +80,7 @@ fn with_owner_of_unknown_ipus() -> (Bench, Request) {
     (bench, owner)
 }
 
-fn stays(bench: &mut Bench, request: &Request, world: &World) -> ipu_core::Waiting {
+fn stays(bench: &mut Bench, request: &Request, world: &ControllersSnapshot) -> ipu_core::QueueStatus {
     let step = bench
         .state
         .request(request, world, &bench.rules, bench.window())
@@ -157,7 +157,7 @@ fn no_partition_is_granted_on_ipus_that_another_owner_may_use() {
     let refused = grant(&mut bench, &second, &at(2..6)).unwrap_err();
     assert_eq!(
         refused,
-        Illegal::InUse {
+        TransitionError::InUse {
             id: second.id.clone(),
             by: first.id
         }
@@ -176,7 +176,10 @@ fn a_repeated_create_that_does_not_fit_beside_a_lost_partition_goes_back_to_the_
             .state
             .repeat_create(&second.id, answered, &emptied_unknown(), bench.window())
     };
-    assert!(matches!(repeat(&bench, None), Err(Illegal::Unsettled { .. })));
+    assert!(matches!(
+        repeat(&bench, None),
+        Err(TransitionError::Unsettled { .. })
+    ));
     let step = repeat(&bench, Some(fence(&second))).unwrap();
     assert_eq!(bench.take(step), RepeatedCreate::Requeued);
     let entry = bench.state.get(&second.id).unwrap();
@@ -210,15 +213,15 @@ fn a_repeated_create_keeps_its_ipus_and_one_without_gets_some_once_no_earlier_ca
 fn a_cordon_names_owners_whose_ipus_are_not_known_yet() {
     let (mut bench, owner) = with_owner_of_unknown_ipus();
     let (agent, _) = bench.inventory.topology().agents().nth(3).unwrap();
-    let what = ExclusionTarget::Machine(agent.clone());
-    let exclusion = Exclusion::new(
+    let what = CordonTarget::Machine(agent.clone());
+    let cordon = Cordon::new(
         "x".parse().unwrap(),
         controller(),
         what,
         "admin".parse().unwrap(),
         "a fan",
     );
-    let step = bench.state.exclude(exclusion, &emptied(), bench.now()).unwrap();
+    let step = bench.state.cordon(cordon, &emptied(), bench.now()).unwrap();
     let holders: Vec<_> = step.outcome.holders.iter().map(|holder| &holder.id).collect();
     assert_eq!(holders, [&owner.id]);
     bench.take(step);
@@ -269,7 +272,7 @@ fn a_foreign_partition_on_ipus_of_a_lost_one_is_a_conflict_and_the_rest_of_them_
         ipus: places(0..2),
         state: PartitionState::Active,
     };
-    let world = listing(vec![foreign], Box::new(Space::new(inventory)));
+    let world = listing(vec![foreign], Box::new(InventoryCapacity::new(inventory)));
     let conflicts = bench.state.placement_conflicts(&world);
     assert_eq!(conflicts.len(), 1);
     assert_eq!(conflicts[0].id, owner.id);

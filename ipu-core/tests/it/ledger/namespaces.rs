@@ -1,6 +1,6 @@
 //! Limits of namespaces: the queue, priorities, accounts, and ids that follow from another owner.
 
-use ipu_core::{Admission, Illegal, Namespace, Request, Topology};
+use ipu_core::{Admission, Namespace, Request, Topology, TransitionError};
 
 use super::{Bench, request};
 
@@ -43,7 +43,7 @@ fn a_namespace_cannot_fill_the_queue_for_others() {
 
 #[test]
 fn a_namespace_may_queue_a_tenth_of_the_queue_unless_set() {
-    let rules = ipu_core::LineRules::default();
+    let rules = ipu_core::QueuePolicy::default();
     assert_eq!(rules.namespaces.max_queued * 10, rules.length_limit);
 }
 
@@ -116,7 +116,7 @@ fn a_priority_above_that_of_the_namespace_is_refused_and_one_that_is_recorded_is
     let refused = bench.request(&with("a", 11)).unwrap_err();
     assert_eq!(
         refused,
-        Illegal::PriorityTooHigh {
+        TransitionError::PriorityTooHigh {
             namespace: namespace("a"),
             asked: 11,
             highest: 10
@@ -162,10 +162,13 @@ fn an_id_that_follows_from_a_job_is_for_that_job_alone() {
     for thief in [request("b", "training", 4), request("a", "other", 4)] {
         let mut taking = Request::named(of_a.id.clone(), thief.owner.clone(), thief.spec.clone());
         let refused = bench.request(&taking).unwrap_err();
-        assert!(matches!(refused, Illegal::NotDerived { .. }), "{refused}");
+        assert!(matches!(refused, TransitionError::NotDerived { .. }), "{refused}");
         taking.owner = of_a.owner.clone();
         taking.instance = 1;
-        assert!(matches!(bench.request(&taking), Err(Illegal::NotDerived { .. })));
+        assert!(matches!(
+            bench.request(&taking),
+            Err(TransitionError::NotDerived { .. })
+        ));
     }
     bench.drive(&of_a);
     // Any other id is free.
@@ -178,6 +181,6 @@ fn an_id_that_follows_from_a_job_is_for_that_job_alone() {
 
 #[test]
 fn a_request_that_is_granted_next_says_so() {
-    let waiting = ipu_core::Waiting::next_in_line(1);
+    let waiting = ipu_core::QueueStatus::next_in_line(1);
     assert_eq!((waiting.position, &*waiting.reason.code), (1, "NextInLine"));
 }

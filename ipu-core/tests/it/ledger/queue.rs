@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Allocation, AllocationId, CallWindow, Capacity, Change, ControllerName, ControllerView, Entry,
-    EntryState, ExclusionOwner, ExclusionTarget, FirstFit, Inventory, IpuPlace, LedgerState, LineRules,
-    Listing, Namespace, Partition, PartitionId, PartitionSpec, PartitionState, Placement, PlacementRequest,
-    Quota, QuotaSubject, Reason, Refused, Request, SelectionOrder, Service, Space, Tally, Timestamp,
-    Topology, Unbounded, Verdict, World, place,
+    Admission, Allocation, AllocationId, CallWindow, Capacity, Change, ControllerName, ControllerRejection,
+    ControllerView, ControllersSnapshot, CordonOwner, CordonTarget, Entry, EntryState, FirstFit, Inventory,
+    InventoryCapacity, IpuCounts, IpuPlace, LedgerState, Listing, Namespace, Partition, PartitionId,
+    PartitionSpec, PartitionState, Placement, PlacementRequest, QueueDecision, QueuePolicy, Quota,
+    QuotaSubject, Reason, Request, SelectionOrder, ServiceState, Timestamp, Topology, Unbounded, place,
 };
 use proptest::prelude::*;
 
@@ -105,9 +105,9 @@ fn asks(number: usize, dice: &Dice) -> Request {
 
 /// The entry that a request becomes in an empty ledger.
 fn entry_of(request: &Request, ticket: usize) -> Entry {
-    let (empty, none) = (LedgerState::default(), World::default());
+    let (empty, none) = (LedgerState::default(), ControllersSnapshot::default());
     let step = empty
-        .request(request, &none, &LineRules::default(), window())
+        .request(request, &none, &QueuePolicy::default(), window())
         .unwrap();
     let Some(Change::Put(entry)) = step.changes.first() else {
         panic!("{step:?}");
@@ -119,7 +119,7 @@ fn entry_of(request: &Request, ticket: usize) -> Entry {
 
 /// A ledger with these holders and this queue, and what its three controllers list; the last one does not tell its
 /// hardware, drains, or is silent.
-fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, World) {
+fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, ControllersSnapshot) {
     let mut inventories = [Inventory::new(&divided()), Inventory::new(&Topology::pod16())];
     let mut partitions: [Vec<Partition>; 2] = [Vec::new(), Vec::new()];
     let mut entries = Vec::new();
@@ -172,15 +172,15 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, World) 
     let [first, second] = partitions;
     let [one, two] = inventories;
     let known = [
-        Listing::new(first, Box::new(Space::new(one))),
-        Listing::new(second, Box::new(Space::new(two))),
+        Listing::new(first, Box::new(InventoryCapacity::new(one))),
+        Listing::new(second, Box::new(InventoryCapacity::new(two))),
         Listing::new(Vec::new(), Box::new(Unbounded::default())),
     ];
     let prints: Vec<_> = known.iter().map(Listing::fingerprint).collect();
     for (mut entry, refused) in waiting {
         if let Some((controller, stands, ago)) = refused {
             entry.state = EntryState::Waiting {
-                refused: Some(Refused {
+                refused: Some(ControllerRejection {
                     controller: name(controller),
                     words: format!("no room for {}", entry.id),
                     fingerprint: if stands { prints[controller] } else { 7 },
@@ -196,11 +196,11 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, World) 
             (2, 0) => break,
             (2, 1) => (
                 Err(Reason::new("ControllerUnavailable", "it does not answer")),
-                Service::Open,
+                ServiceState::Open,
             ),
-            (1, 2) => (Ok(Arc::new(listing)), Service::Draining),
+            (1, 2) => (Ok(Arc::new(listing)), ServiceState::Draining),
             (2, 2..=7) => break,
-            _ => (Ok(Arc::new(listing)), Service::Open),
+            _ => (Ok(Arc::new(listing)), ServiceState::Open),
         };
         let name = name(number);
         controllers.push(ControllerView {
@@ -209,13 +209,13 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, World) 
             listing,
         });
     }
-    (LedgerState::of(entries), World::of(controllers))
+    (LedgerState::of(entries), ControllersSnapshot::of(controllers))
 }
 
 /// A verdict in the form of the model.
-fn plain(verdict: Verdict) -> reference::Verdict {
+fn plain(verdict: QueueDecision) -> reference::Verdict {
     match verdict {
-        Verdict::Go {
+        QueueDecision::Go {
             controller,
             places,
             placed,
@@ -224,12 +224,12 @@ fn plain(verdict: Verdict) -> reference::Verdict {
             places,
             placed,
         },
-        Verdict::Stay(waiting) => stay(waiting),
+        QueueDecision::Stay(waiting) => stay(waiting),
         other => panic!("{other:?}"),
     }
 }
 
-fn stay(waiting: ipu_core::Waiting) -> reference::Verdict {
+fn stay(waiting: ipu_core::QueueStatus) -> reference::Verdict {
     reference::Verdict::Stay(reference::Waiting {
         position: waiting.position,
         reason: waiting.reason,
@@ -238,8 +238,8 @@ fn stay(waiting: ipu_core::Waiting) -> reference::Verdict {
     })
 }
 
-fn rules(limit: u32, order: usize, quota: Option<(u32, u32)>) -> LineRules {
-    let mut rules = LineRules::default();
+fn rules(limit: u32, order: usize, quota: Option<(u32, u32)>) -> QueuePolicy {
+    let mut rules = QueuePolicy::default();
     rules.overtake_limit = limit;
     rules.order = [
         SelectionOrder::Serial,
@@ -356,15 +356,11 @@ impl Capacity for Counting {
         self.room.withhold(places);
     }
 
-    fn exclude(
-        &mut self,
-        owner: &ExclusionOwner,
-        what: &ExclusionTarget,
-    ) -> Result<Vec<PartitionId>, Reason> {
-        self.room.exclude(owner, what)
+    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
+        self.room.cordon(owner, what)
     }
 
-    fn tally(&self) -> Option<Tally> {
+    fn tally(&self) -> Option<IpuCounts> {
         self.room.tally()
     }
 
@@ -408,16 +404,21 @@ fn work_of_a_request(queued: usize) -> usize {
     let state = LedgerState::of(waiting.chain([holder]));
     let calls = Arc::new(AtomicUsize::new(0));
     let room = Counting {
-        room: Box::new(Space::new(inventory)),
+        room: Box::new(InventoryCapacity::new(inventory)),
         calls: Arc::clone(&calls),
     };
-    let world = World::of(vec![ControllerView {
+    let world = ControllersSnapshot::of(vec![ControllerView {
         name: name(0),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: Ok(Arc::new(Listing::new([partition], Box::new(room)))),
     }]);
     let step = state
-        .request(&with_runtime("next", 4), &world, &LineRules::default(), window())
+        .request(
+            &with_runtime("next", 4),
+            &world,
+            &QueuePolicy::default(),
+            window(),
+        )
         .unwrap();
     assert!(matches!(step.outcome, Admission::Stay(_)), "{step:?}");
     calls.load(Ordering::Relaxed)

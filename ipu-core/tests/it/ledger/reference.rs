@@ -5,8 +5,8 @@ mod overlay;
 mod quota;
 
 use ipu_core::{
-    ControllerName, Entry, EntryState, LedgerState, LineRules, Namespace, Partition, PartitionId, PlacedBy,
-    Reason, SelectionOrder, Service, Timestamp, World,
+    ControllerName, ControllersSnapshot, Entry, EntryState, LedgerState, Namespace, Partition, PartitionId,
+    PlacedBy, QueuePolicy, Reason, SelectionOrder, ServiceState, Timestamp,
 };
 
 use earliest::Horizon;
@@ -46,8 +46,8 @@ pub(super) enum Because {
 
 pub(super) struct Walk<'a> {
     state: &'a LedgerState,
-    world: &'a World,
-    rules: &'a LineRules,
+    world: &'a ControllersSnapshot,
+    rules: &'a QueuePolicy,
     now: Timestamp,
     overlays: Vec<Overlay<'a>>,
     quotas: QuotaUse<'a>,
@@ -64,8 +64,8 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn new(
         state: &'a LedgerState,
-        world: &'a World,
-        rules: &'a LineRules,
+        world: &'a ControllersSnapshot,
+        rules: &'a QueuePolicy,
         now: Timestamp,
     ) -> Self {
         Self {
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
             }
         }
         for view in &self.world.controllers {
-            if let (Err(reason), Service::Open) = (&view.listing, view.service)
+            if let (Err(reason), ServiceState::Open) = (&view.listing, view.service)
                 && allows(entry, &view.name)
             {
                 why.push((view.name.clone(), reason.clone()));

@@ -1,8 +1,10 @@
 //! The numbers of the whole system.
 
-use ipu_core::{Exclusion, ExclusionOwner, ExclusionTarget, IpuAddress, Reason, Topology};
+use ipu_core::{Cordon, CordonOwner, CordonTarget, IpuAddress, Reason, Topology};
 
-use super::{Arc, Bench, ControllerView, Listing, Namespace, Service, Space, controller, request};
+use super::{
+    Arc, Bench, ControllerView, InventoryCapacity, Listing, Namespace, ServiceState, controller, request,
+};
 
 fn namespace(name: &str) -> Namespace {
     Namespace::new(name).unwrap()
@@ -35,15 +37,15 @@ fn every_ipu_is_in_one_of_the_numbers() {
         panic!("there is room");
     };
     inventory.occupy(stranger.id.clone(), block).unwrap();
-    // One that is excluded as well, and one that is held too.
+    // One that is cordoned as well, and one that is held too.
     inventory
-        .exclude(&ExclusionOwner::health(), [free(0), free(12), free(13)])
+        .cordon(&CordonOwner::health(), [free(0), free(12), free(13)])
         .unwrap();
     let (agent, _) = inventory.topology().agents().nth(3).unwrap();
-    let cordon = Exclusion::new(
+    let cordon = Cordon::new(
         "x".parse().unwrap(),
         controller(),
-        ExclusionTarget::Machine(agent.clone()),
+        CordonTarget::Machine(agent.clone()),
         "admin".parse().unwrap(),
         "a cable",
     );
@@ -63,20 +65,20 @@ fn every_ipu_is_in_one_of_the_numbers() {
     let listing = || {
         Arc::new(Listing::new(
             partitions.clone(),
-            Box::new(Space::new(inventory.clone())),
+            Box::new(InventoryCapacity::new(inventory.clone())),
         ))
     };
     world.controllers[0].listing = Ok(listing());
-    let step = bench.state.exclude(cordon, &world, bench.now()).unwrap();
+    let step = bench.state.cordon(cordon, &world, bench.now()).unwrap();
     bench.take(step);
     world.controllers.push(ControllerView {
         name: "silent".parse().unwrap(),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: Err(Reason::new("ControllerUnavailable", "it is down")),
     });
     let stats = bench.state.stats(&world);
     assert_eq!((stats.used, stats.foreign), (6, 2));
-    assert_eq!((stats.unhealthy, stats.excluded, stats.available), (2, 2, 4));
+    assert_eq!((stats.unhealthy, stats.cordoned, stats.available), (2, 2, 4));
     assert_eq!(stats.ipus, 16);
     assert_eq!(stats.unknown.len(), 1);
     assert_eq!(
@@ -86,11 +88,11 @@ fn every_ipu_is_in_one_of_the_numbers() {
     let room = bench.state.room(&world, &request("ns", "any", 1).spec);
     assert_eq!(room[0].1.as_ref().unwrap().free, stats.available);
 
-    world.controllers[0].service = Service::Draining;
+    world.controllers[0].service = ServiceState::Draining;
     let draining = bench.state.stats(&world);
     assert_eq!((draining.used, draining.available), (6, 0));
     assert_eq!(
-        draining.excluded + draining.unhealthy + draining.foreign + draining.used,
+        draining.cordoned + draining.unhealthy + draining.foreign + draining.used,
         16
     );
 }

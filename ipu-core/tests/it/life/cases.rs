@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use ipu_core::{Effect, Plan, Reason};
-use ipu_testkit::{Happening, Hit, JobWorld};
+use ipu_testkit::{EventEffect, JobEvent, JobWorld};
 
 use super::{pass, plan_of};
 use crate::datadriven;
@@ -58,9 +58,9 @@ fn event(world: &mut JobWorld, command: &str, rest: &[&str]) -> Result<String, S
         ("settle", []) => Ok(settle(world)),
         _ => {
             let line = format!("{command} {}", rest.join(" "));
-            match line.parse::<Happening>()?.happen(world)? {
-                Hit::Found => Ok(String::new()),
-                Hit::Missed => Err("there is no such process or partition".to_string()),
+            match line.parse::<JobEvent>()?.happen(world)? {
+                EventEffect::Found => Ok(String::new()),
+                EventEffect::Missed => Err("there is no such process or partition".to_string()),
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use core::time::Duration;
 
-use ipu_core::{BrokenPlan, Effect, JobPhase, Outcome, PartitionFacts, Plan, ProcessPhase, check_plan};
+use ipu_core::{
+    BrokenPlan, Effect, InstanceOutcome, JobPhase, PartitionFacts, Plan, ProcessPhase, check_plan,
+};
 
-use ipu_testkit::{JobWorld, Room, Who};
+use ipu_testkit::{CapacityState, JobWorld, ProcessRole};
 
 use super::{pass, plan_of};
 
@@ -101,9 +103,9 @@ fn a_process_is_not_started_twice_nor_without_partition_nor_for_another_attempt(
 fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
     let starting = world("shape=launcher workers=2", |world| {
         let since = world.seen.now;
-        world.forget(0, Who::Launcher);
+        world.forget(0, ProcessRole::Launcher);
         world.seen.status.instances[0].launched = None;
-        world.process(0, Who::Worker(1)).unwrap().phase = ProcessPhase::Starting {
+        world.process(0, ProcessRole::Worker(1)).unwrap().phase = ProcessPhase::Starting {
             since,
             cause: String::new(),
         };
@@ -115,13 +117,13 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
         |broken| matches!(broken, BrokenPlan::LauncherBeforeWorkers { .. }),
     );
     let ending = world("workers=2 restart=OnFailure", |world| {
-        world.exits(0, Who::Worker(1), 1);
+        world.exits(0, ProcessRole::Worker(1), 1);
         let _ = pass(world);
-        world.process(0, Who::Worker(0)).unwrap().phase = ProcessPhase::Stopping;
+        world.process(0, ProcessRole::Worker(0)).unwrap().phase = ProcessPhase::Stopping;
         if let PartitionFacts::Active { attempt, .. } = &mut world.instance(0).partition {
             *attempt = 1;
         }
-        world.forget(0, Who::Worker(1));
+        world.forget(0, ProcessRole::Worker(1));
     });
     let beside = start(&ending, 0, 1, 1);
     found(
@@ -134,7 +136,7 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
 #[test]
 fn a_back_off_is_waited_for_and_looked_at_again() {
     let pausing = world("restart=OnFailure", |world| {
-        world.exits(0, Who::Worker(0), 1);
+        world.exits(0, ProcessRole::Worker(0), 1);
         rest(world);
     });
     let early = start(&pausing, 0, 0, 1);
@@ -164,7 +166,7 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
         |broken| *broken == BrokenPlan::StoppedBeforeVerdict { effect: STOP },
     );
     let done = world("clean=None", |world| {
-        world.exits(0, Who::Worker(0), 0);
+        world.exits(0, ProcessRole::Worker(0), 0);
         rest(world);
     });
     found(
@@ -177,7 +179,7 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
         |plan| plan.effects.push(STOP),
         |broken| matches!(broken, BrokenPlan::StoppedForNothing { .. }),
     );
-    let judged = world("clean=All", |world| world.exits(0, Who::Worker(0), 0));
+    let judged = world("clean=All", |world| world.exits(0, ProcessRole::Worker(0), 0));
     found(
         &judged,
         |plan| plan.effects.push(STOP),
@@ -189,10 +191,10 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
 fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
     let in_line = |clean: &str| {
         world(&format!("instances=1 clean={clean}"), |world| {
-            world.room = Room::Full;
+            world.room = CapacityState::Full;
             world.change(["instances=2"]).unwrap();
             rest(world);
-            world.exits(0, Who::Worker(0), 0);
+            world.exits(0, ProcessRole::Worker(0), 0);
             // The verdict is recorded.
             let _ = pass(world);
         })
@@ -207,7 +209,7 @@ fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
         );
     }
     let alone = world("instances=2 clean=None", |world| {
-        world.exits(0, Who::Worker(0), 0);
+        world.exits(0, ProcessRole::Worker(0), 0);
         rest(world);
     });
     found(
@@ -216,10 +218,10 @@ fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
         |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
     );
     let serving = world("shape=launcher instances=1 clean=None", |world| {
-        world.room = Room::Full;
+        world.room = CapacityState::Full;
         world.change(["instances=2"]).unwrap();
         rest(world);
-        world.exits(0, Who::Launcher, 0);
+        world.exits(0, ProcessRole::Launcher, 0);
         let _ = pass(world);
     });
     found(
@@ -255,7 +257,7 @@ fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
 fn a_job_expires_when_and_only_when_its_time_is_over_and_nothing_is_left() {
     let running = world("workers=1 keep=10", |_| ());
     let finished = world("workers=1 keep=10", |world| {
-        world.exits(0, Who::Worker(0), 0);
+        world.exits(0, ProcessRole::Worker(0), 0);
         let _ = pass(world);
         world.after(Duration::from_secs(10));
     });
@@ -296,13 +298,13 @@ fn surplus_instances_go_highest_first_and_processes_before_partitions() {
 #[test]
 fn a_status_neither_forgets_nor_contradicts_itself_and_says_why() {
     let done = world("clean=None", |world| {
-        world.exits(0, Who::Worker(0), 0);
+        world.exits(0, ProcessRole::Worker(0), 0);
         rest(world);
     });
     let spoil: [fn(&mut Plan); 5] = [
         |plan| plan.status.phase = JobPhase::Running,
         |plan| plan.status.ipus_held = 0,
-        |plan| plan.status.instances[0].outcome = Some(Outcome::Failed(1)),
+        |plan| plan.status.instances[0].outcome = Some(InstanceOutcome::Failed(1)),
         |plan| plan.status.restarts += 1,
         |plan| plan.status.message.clear(),
     ];

@@ -38,7 +38,7 @@ pub(super) fn power_of_two(path: &str, most: u32) -> Value {
 }
 
 /// The expression of what a specification says of something.
-type Reader = dyn Fn(&str) -> String;
+type CelExpression = dyn Fn(&str) -> String;
 
 /// Something that holds of a job, and what is said if it does not.
 struct Clause {
@@ -98,13 +98,13 @@ fn of_all_fields() -> Vec<Clause> {
 ///
 /// In today's form both are compared field by field. To reckon what the alpha form says takes the workers and more fields, so only
 /// jobs of that form are asked for them.
-struct Made {
+struct UnchangedRule {
     holds: String,
     /// What is said of it.
     sentences: Vec<Clause>,
 }
 
-fn of_made() -> Made {
+fn of_made() -> UnchangedRule {
     let (new, old) = ("self.spec", "oldSelf.spec");
     let same = |of: &dyn Fn(&str) -> String| format!("{} == {}", of(new), of(old));
     let right = |spec: &str| format!("{spec}.ipusPerJobInstance");
@@ -121,7 +121,7 @@ fn of_made() -> Made {
         holds: holds.into(),
         otherwise: fixed(field),
     };
-    Made {
+    UnchangedRule {
         holds: format!("({plain} ? {ipus} && {each} : {ipus_of_any} && {each_of_any})"),
         sentences: vec![
             clause(&ipus_of_any, "ipusPerJobInstance"),
@@ -147,7 +147,7 @@ fn of_changes() -> Vec<Clause> {
     let allocation = |spec: &str| format!("(has({spec}.allocation) ? {spec}.allocation : '')");
     let launcher = |spec: &str| format!("has({spec}.launcher)");
     let interactive = |spec: &str| format!("has({spec}.interactive)");
-    let fields: [(&str, &Reader); 5] = [
+    let fields: [(&str, &CelExpression); 5] = [
         ("workersPerJobInstance", &workers_of),
         ("reconfigurable", &reconfigurable),
         ("allocation", &allocation),
@@ -250,7 +250,7 @@ fn of_new() -> [(&'static str, Clause); 3] {
 
 /// What holds of the number of processes of a job that has changed: no more of them have too long a name than before.
 fn of_growth() -> Clause {
-    let no_more = |of: &Reader| format!("{} <= {}", of("self.spec"), of("oldSelf.spec"));
+    let no_more = |of: &CelExpression| format!("{} <= {}", of("self.spec"), of("oldSelf.spec"));
     Clause {
         holds: format!(
             "{} || !has(oldSelf.spec) || {} && {}",

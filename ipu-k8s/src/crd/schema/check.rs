@@ -6,7 +6,7 @@ use ipu_core::Violation;
 use serde_json::{Map, Value};
 
 use super::Field;
-use super::Kind::{self, Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
+use super::FieldKind::{self, Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
 use super::spec::SPEC;
 
 /// The most faults that are told of one manifest: more than anybody reads, and few enough to be compared with one another.
@@ -43,7 +43,7 @@ pub(in crate::crd) fn prune(
 }
 
 /// Whether `value` may stay: not if it is of another kind, which is a violation.
-fn fits(value: &mut Value, path: &str, kind: &Kind, found: &mut Vec<Violation>) -> bool {
+fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violation>) -> bool {
     let (expected, fix) = match (kind, &mut *value) {
         (Scalar, Value::Number(_) | Value::String(_))
         | (Text, Value::String(_))

@@ -2,14 +2,14 @@
 
 use ipu_core::{AccountName, AllocationId};
 
-use super::Kind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
-use super::{Field, Presence, Wire, field, known};
+use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
+use super::{Field, FieldPresence, WireFormat, field, known};
 
 /// The most workers of a job and IPUs of an instance: what the core allows under any limits.
 pub(in crate::crd) const MOST: u32 = 65_536;
 
 /// A count of at least one, as the custom resource 1.2.0 has it: in quotes, or bare.
-const COUNT: Wire = Wire::Count { most: MOST };
+const COUNT: WireFormat = WireFormat::Count { most: MOST };
 
 /// Exit codes and ranges of them, as the custom resource 1.2.0 has them.
 const EXIT_CODES: &str = "^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$";
@@ -49,15 +49,15 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "Instances of the job; each has a partition, workers and, if asked for, a launcher of its own. More than one is for \
          inference. 0 holds nothing. What `kubectl scale` changes.",
     )
-    .wire(Wire::Integer { least: 0, most: 65_536 })
-    .presence(Presence::Number(1)),
+    .wire(WireFormat::Integer { least: 0, most: 65_536 })
+    .presence(FieldPresence::Number(1)),
     field(
         "ipusPerJobInstance",
         Scalar,
         "IPUs of one instance: the size of its partition. A power of two; the installation may allow fewer than the most. \
          Required, but for the alpha form. Changes only while the job holds no IPUs: suspended, or finished and cleaned up.",
     )
-    .wire(Wire::PowerOfTwo { most: MOST }),
+    .wire(WireFormat::PowerOfTwo { most: MOST }),
     field(
         "workersPerJobInstance",
         Scalar,
@@ -95,7 +95,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "What is removed when the job has finished: None, Workers, or All, which alone releases the IPUs at once and makes \
          the restart policy act as Never. None if absent.",
     )
-    .wire(Wire::OneOf(&["None", "Workers", "All"])),
+    .wire(WireFormat::OneOf(&["None", "Workers", "All"])),
     field(
         "interactive",
         Object(&[field(
@@ -161,7 +161,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "Who is charged, for quotas: at most 63 printable characters without blanks, quotation marks and backslashes. The \
          namespace if absent.",
     )
-    .wire(Wire::Token {
+    .wire(WireFormat::Token {
         most: AccountName::MAX_LEN,
     }),
     field(
@@ -180,7 +180,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "The V-IPU allocation to draw IPUs from: at most 63 printable characters without blanks, quotation marks and \
          backslashes. The controller chooses if absent.",
     )
-    .wire(Wire::Token {
+    .wire(WireFormat::Token {
         most: AllocationId::MAX_REQUESTED_LEN,
     }),
 ];
@@ -203,7 +203,7 @@ const LAUNCHER: &[Field] = &[
 const ENV: &[Field] = &[
     field("name", Text, "The name of the variable.").required(),
     field("value", Text, "Its value; empty if absent."),
-    field("valueFrom", Any, "Where Kubernetes finds the value.").wire(Wire::EnvVarSource),
+    field("valueFrom", Any, "Where Kubernetes finds the value.").wire(WireFormat::EnvVarSource),
 ];
 
 const RESTART_POLICY: &[Field] = &[
@@ -212,7 +212,7 @@ const RESTART_POLICY: &[Field] = &[
         Text,
         "Never; OnFailure; Always, after success too; or ExitCode, after the codes of exitCodes.",
     )
-    .wire(Wire::OneOf(&["Always", "OnFailure", "Never", "ExitCode"]))
+    .wire(WireFormat::OneOf(&["Always", "OnFailure", "Never", "ExitCode"]))
     .required(),
     field(
         "backOffLimit",
@@ -220,14 +220,14 @@ const RESTART_POLICY: &[Field] = &[
         "The most restarts after failure; those after success do not count.",
     )
     .from(0)
-    .presence(Presence::Number(3)),
+    .presence(FieldPresence::Number(3)),
     field(
         "exitCodes",
         Scalar,
         "Under ExitCode: the codes that are worth another try, such as 128-255,42. Everything else is permanent. Death by \
          signal n counts as 128 + n. 128-255 if absent.",
     )
-    .wire(Wire::Pattern(EXIT_CODES)),
+    .wire(WireFormat::Pattern(EXIT_CODES)),
     field(
         "backOffSeconds",
         Scalar,
@@ -244,7 +244,7 @@ const WORKERS: &[Field] = &[
          them is 1 and the other counts.",
     )
     .from(1)
-    .presence(Presence::Number(1)),
+    .presence(FieldPresence::Number(1)),
     field(
         "hostNetwork",
         Flag,
@@ -262,7 +262,7 @@ const WORKERS: &[Field] = &[
         "What a worker runs: a Kubernetes Pod template. Its first container is the worker; volumes and mounts are the \
          launcher's too.",
     )
-    .wire(Wire::PodTemplate),
+    .wire(WireFormat::PodTemplate),
 ];
 
 const STRATEGY: &[Field] = &[
@@ -271,6 +271,6 @@ const STRATEGY: &[Field] = &[
 ];
 
 const ROLLING_UPDATE: &[Field] = &[
-    field("maxSurge", Scalar, "Ignored.").wire(Wire::NumberOrText),
-    field("maxUnavailable", Scalar, "Ignored.").wire(Wire::NumberOrText),
+    field("maxSurge", Scalar, "Ignored.").wire(WireFormat::NumberOrText),
+    field("maxUnavailable", Scalar, "Ignored.").wire(WireFormat::NumberOrText),
 ];

@@ -1,11 +1,11 @@
 //! The fields of what is recorded of a job: those of `IpuJobStatus`, as the tests hold against it.
 
-use super::Kind::{Any, Flag, Object, Objects, Scalar, Text, Texts};
-use super::{Field, Presence, Wire, field};
+use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, Texts};
+use super::{Field, FieldPresence, WireFormat, field};
 
 /// A moment.
 const fn time(name: &'static str, about: &'static str) -> Field {
-    field(name, Text, about).wire(Wire::Time)
+    field(name, Text, about).wire(WireFormat::Time)
 }
 
 /// A count.
@@ -15,7 +15,7 @@ const fn count(name: &'static str, about: &'static str) -> Field {
 
 /// Seconds, with a fraction.
 const fn seconds(name: &'static str, about: &'static str) -> Field {
-    field(name, Scalar, about).wire(Wire::Float)
+    field(name, Scalar, about).wire(WireFormat::Float)
 }
 
 /// What is recorded of a job. Nothing is required, so that a part of it can be written.
@@ -26,7 +26,7 @@ pub(in crate::crd) const STATUS: &[Field] = &[
         "How far the job is, also if it has no launcher: Pending, Running, Restarting, Suspended, Completed, Failed or \
          Terminating.",
     )
-    .presence(Presence::Text("Pending")),
+    .presence(FieldPresence::Text("Pending")),
     count("currentReplicas", "Instances whose partition is active and whose workers exist."),
     count("desiredReplicas", "Instances that are asked for."),
     field("lastMessage", Text, "How far the job is, as a sentence, and the exact reason if it waits."),
@@ -54,7 +54,7 @@ pub(in crate::crd) const STATUS: &[Field] = &[
         Scalar,
         "The metadata.generation that this is the answer to.",
     )
-    .wire(Wire::Long),
+    .wire(WireFormat::Long),
     field(
         "phase",
         Text,
@@ -141,7 +141,7 @@ const INSTANCE: &[Field] = &[
         Any,
         "The workers of this attempt that ended with code 0, by their number within the instance.",
     )
-    .wire(Wire::Integers),
+    .wire(WireFormat::Integers),
     count(
         "givenBack",
         "How often in a row its partition was given back because nothing could run on it.",
@@ -191,7 +191,7 @@ const PHASE_SECONDS: &[Field] = &[
 
 const REASON: &[Field] = &[
     field("code", Text, "A stable code, such as NotEnoughFree."),
-    field("numbers", Any, "The numbers of the sentence, by name.").wire(Wire::NumberMap),
+    field("numbers", Any, "The numbers of the sentence, by name.").wire(WireFormat::NumberMap),
     field("message", Text, "One sentence."),
 ];
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ipu_core::{Gone, JobKey, JobStatus, Timestamp};
+use ipu_core::{JobKey, JobStatus, MissingProcess, Timestamp};
 use serde_json::Value;
 
-use super::{Cache, Doubt, Known};
+use super::{Cache, CachedJob, UnconfirmedPod};
 use crate::operator::pods::{KubePod, version};
 
 impl Cache {
@@ -89,7 +89,7 @@ impl Cache {
             let unsure = pods.values().filter(|pod| !pod.gone);
             for name in unsure.map(|pod| pod.name.clone()) {
                 let names = known.unsure.entry(job.clone()).or_default();
-                let doubt = names.entry(name).or_insert(Doubt {
+                let doubt = names.entry(name).or_insert(UnconfirmedPod {
                     number: 0,
                     created: None,
                 });
@@ -138,7 +138,7 @@ impl Cache {
             let names = known.unsure.entry(pod.job.clone()).or_default();
             names.insert(
                 pod.name.clone(),
-                Doubt {
+                UnconfirmedPod {
                     number,
                     created: None,
                 },
@@ -170,7 +170,7 @@ impl Cache {
         instances: u32,
         status: &JobStatus,
         given_back: &BTreeSet<u32>,
-    ) -> Vec<(u32, Gone)> {
+    ) -> Vec<(u32, MissingProcess)> {
         let mut known = self.lock();
         let Some(taken) = known.taken.get_mut(job) else {
             return Vec::new();
@@ -195,10 +195,10 @@ impl Cache {
 
     /// There was no answer to the creation of the Kubernetes Pod of this name, which is this process of its instance: before anybody
     /// believes that there is none, the API server is asked.
-    pub fn unsure(&self, job: &JobKey, name: &str, who: (u32, Gone)) {
+    pub fn unsure(&self, job: &JobKey, name: &str, who: (u32, MissingProcess)) {
         let mut known = self.lock();
         known.doubts += 1;
-        let doubt = Doubt {
+        let doubt = UnconfirmedPod {
             number: known.doubts,
             created: Some(who),
         };
@@ -239,7 +239,7 @@ impl Cache {
     }
 
     /// A process of this instance may have been there, and is not.
-    pub(in crate::operator) fn take(&self, job: &JobKey, instance: u32, gone: Gone) {
+    pub(in crate::operator) fn take(&self, job: &JobKey, instance: u32, gone: MissingProcess) {
         let mut known = self.lock();
         let taken = known.taken.entry(job.clone()).or_default();
         taken.insert((instance, gone));
@@ -264,14 +264,14 @@ impl Cache {
 }
 
 /// Remembers the process that is taken away with `pod`, if there is one.
-fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, Gone)>>, pod: &KubePod) {
+fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>, pod: &KubePod) {
     if let Some(gone) = pod.taken() {
         let all = taken.entry(pod.job.clone()).or_default();
         all.insert((pod.instance, gone));
     }
 }
 
-impl Known {
+impl CachedJob {
     /// Whether it tells anything new.
     fn put(&mut self, mut pod: KubePod) -> bool {
         let pods = self.pods.entry(pod.job.clone()).or_default();

@@ -30,12 +30,12 @@ impl Active {
 
 /// That the proxy is being asked for a partition, as long as this is there.
 #[derive(Debug)]
-pub(in crate::operator) struct Asking<'a> {
+pub(in crate::operator) struct PartitionRequestGuard<'a> {
     cache: &'a Cache,
     what: (JobKey, u32),
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PartitionRequestGuard<'_> {
     fn drop(&mut self) {
         self.cache.lock().asking.remove(&self.what);
     }
@@ -87,10 +87,10 @@ impl Cache {
     }
 
     /// The proxy is asked for the partition of an instance until the answer of this is dropped.
-    pub(in crate::operator) fn asks(&self, job: &JobKey, instance: u32) -> Asking<'_> {
+    pub(in crate::operator) fn asks(&self, job: &JobKey, instance: u32) -> PartitionRequestGuard<'_> {
         let what = (job.clone(), instance);
         self.lock().asking.insert(what.clone());
-        Asking { cache: self, what }
+        PartitionRequestGuard { cache: self, what }
     }
 
     /// The proxy answered this of the partition of an instance.

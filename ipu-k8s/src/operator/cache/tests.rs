@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};
 
-fn launcher() -> (u32, Gone) {
-    let gone = Gone {
+fn launcher() -> (u32, MissingProcess) {
+    let gone = MissingProcess {
         worker: None,
         attempt: 0,
     };
@@ -208,7 +208,7 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
 #[test]
 fn what_was_perhaps_created_and_is_not_there_may_have_been_taken_away() {
     let cache = Cache::new();
-    let made = |worker| (0, Gone { worker, attempt: 1 });
+    let made = |worker| (0, MissingProcess { worker, attempt: 1 });
     cache.unsure(&a(), "a-worker-0", made(Some(0)));
     cache.unsure(&a(), "a-worker-1", made(Some(1)));
     cache.unsure(&a(), "a-launcher", made(None));

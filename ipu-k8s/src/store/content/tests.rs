@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ipu_core::{
-    CallWindow, ExclusionTarget, JobKey, LedgerState, LineRules, Owner, PartitionSpec, Request, Timestamp,
-    World,
+    CallWindow, ControllersSnapshot, CordonTarget, JobKey, LedgerState, Owner, PartitionSpec, QueuePolicy,
+    Request, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,12 @@ fn queued(request: &Request) -> Entry {
         settle: Duration::from_secs(30),
     };
     let empty = LedgerState::default();
-    let step = empty.request(request, &World::default(), &LineRules::default(), window);
+    let step = empty.request(
+        request,
+        &ControllersSnapshot::default(),
+        &QueuePolicy::default(),
+        window,
+    );
     match step.unwrap().changes.first() {
         Some(Change::Put(entry)) => Entry::clone(entry),
         other => panic!("{other:?}"),
@@ -44,12 +49,12 @@ fn put(entry: Entry) -> Change {
 }
 
 /// A ConfigMap for `MOST` bytes.
-struct Map(Content);
+struct SmallConfigMap(Content);
 
 const MOST: usize = 50_000;
 
-impl Map {
-    fn write(&mut self, change: Change) -> Result<(), Full> {
+impl SmallConfigMap {
+    fn write(&mut self, change: Change) -> Result<(), ConfigMapFull> {
         let content = self.0.after(&[change]);
         content.check_room(&self.0, MOST)?;
         self.0 = content;
@@ -64,10 +69,10 @@ impl Map {
 }
 
 fn cordon(number: usize) -> Change {
-    Change::Exclude(Arc::new(Exclusion::new(
+    Change::Cordon(Arc::new(Cordon::new(
         format!("cordon-{number}").parse().unwrap(),
         "pod001:8090".parse().unwrap(),
-        ExclusionTarget::Machine("a1".parse().unwrap()),
+        CordonTarget::Machine("a1".parse().unwrap()),
         "admin".parse().unwrap(),
         "x".repeat(200),
     )))
@@ -75,7 +80,7 @@ fn cordon(number: usize) -> Change {
 
 #[test]
 fn everything_is_granted_and_released_beside_any_number_of_cordons() {
-    let mut map = Map(Content::default());
+    let mut map = SmallConfigMap(Content::default());
     let (count, _) = map.fill(|number| put(entry("a", number)));
     let (cordons, said) = map.fill(cordon);
     assert!(count > 100 && cordons > 0, "{count}, {cordons}");
@@ -99,7 +104,7 @@ fn everything_is_granted_and_released_beside_any_number_of_cordons() {
 
 #[test]
 fn a_ledger_that_is_full_says_which_namespace_has_most_of_it() {
-    let mut map = Map(Content::default());
+    let mut map = SmallConfigMap(Content::default());
     map.write(put(entry("b", 0))).unwrap();
     let (count, said) = map.fill(|number| put(entry("team-a", number)));
     let expected = format!("; namespace team-a has most of them: {count} entries, ");
@@ -108,7 +113,7 @@ fn a_ledger_that_is_full_says_which_namespace_has_most_of_it() {
 
 #[test]
 fn a_queued_request_that_says_more_needs_room_as_a_new_one_does() {
-    let mut map = Map(Content::default());
+    let mut map = SmallConfigMap(Content::default());
     map.fill(|number| put(entry("a", number)));
     let mut longer = entry("a", 0);
     longer.account = Some("x".repeat(63));
@@ -123,20 +128,20 @@ fn a_queued_request_that_says_more_needs_room_as_a_new_one_does() {
 fn ten_namespaces_fill_the_ledger_and_one_does_not() {
     let share = namespace_share(MOST);
     assert!(share * SHARES + MOST / HEADROOM_PARTS <= MOST);
-    let mut rules = LineRules::default();
+    let mut rules = QueuePolicy::default();
     rules.namespaces.max_queued_bytes = Some(share);
     let window = CallWindow {
         now: Timestamp::from_millis(0),
         settle: Duration::ZERO,
     };
-    let (mut state, mut map) = (LedgerState::default(), Map(Content::default()));
+    let (mut state, mut map) = (LedgerState::default(), SmallConfigMap(Content::default()));
     for namespace in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
         let job = |number: usize| owner("IPUJob", namespace, &format!("job-{number}"), "u");
         let spec = || PartitionSpec::of_size(4.try_into().unwrap());
         let mut number = 0;
         while let Ok(step) = state.request(
             &Request::of_instance(job(number), 0, spec()),
-            &World::default(),
+            &ControllersSnapshot::default(),
             &rules,
             window,
         ) {
@@ -177,24 +182,24 @@ proptest! {
 }
 
 #[test]
-fn an_exclusion_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
-    let exclusion = Exclusion::new(
+fn an_cordon_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
+    let cordon = Cordon::new(
         "maintenance".parse().unwrap(),
         "pod001:8090".parse().unwrap(),
-        ExclusionTarget::Machine("a1".parse().unwrap()),
+        CordonTarget::Machine("a1".parse().unwrap()),
         "admin".parse().unwrap(),
         "a cable",
     );
-    let change = Change::Exclude(Arc::new(exclusion.clone()));
+    let change = Change::Cordon(Arc::new(cordon.clone()));
     let content = Content::default().after(&[change]);
     let texts = content.kept.iter();
     let data: BTreeMap<String, String> = texts
         .map(|(key, kept)| (key.to_string(), kept.text.to_string()))
         .collect();
     let read = Content::read(data.clone(), None).unwrap();
-    assert_eq!(read.exclusions().first(), Some(&exclusion));
+    assert_eq!(read.cordons().first(), Some(&cordon));
     assert_eq!(read.entries(), []);
-    assert!(read.after(&[Change::Lift(exclusion.id)]).kept.is_empty());
+    assert!(read.after(&[Change::Lift(cordon.id)]).kept.is_empty());
 
     let moved = BTreeMap::from([(".xother".to_owned(), data[".xmaintenance"].clone())]);
     let error = Content::read(moved, None).unwrap_err();

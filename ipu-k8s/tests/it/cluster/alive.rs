@@ -1,6 +1,6 @@
 //! IPUJobs that own partitions, alive and gone.
 
-use ipu_core::{JobKey, Life};
+use ipu_core::{JobKey, OwnerLiveness};
 use ipu_k8s::liveness::IpuJobLiveness;
 use ipu_ledger::{Entry, Liveness};
 use ipu_test_cluster::{Cluster, private};
@@ -81,7 +81,7 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     let alive = IpuJobLiveness::new(config(&cluster).await).unwrap();
     assert_eq!(
         alive.life_of(&owned("mnist", "u1")).await,
-        Life::Unknown,
+        OwnerLiveness::Unknown,
         "no such resource"
     );
 
@@ -98,15 +98,15 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     let uid = cluster
         .kubectl(&["get", "ipujob", "mnist", "-o", "jsonpath={.metadata.uid}"])
         .unwrap();
-    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, Life::Live);
+    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, OwnerLiveness::Live);
     assert_eq!(
         alive.life_of(&owned("mnist", "u1")).await,
-        Life::Dead,
+        OwnerLiveness::Dead,
         "another of the name"
     );
     assert_eq!(
         alive.life_of(&owned("gone", "u1")).await,
-        Life::Dead,
+        OwnerLiveness::Dead,
         "none of the name"
     );
 
@@ -114,12 +114,12 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     apply(&cluster, LEFT);
     assert_eq!(
         alive.life_of(&owned("gone", "u2")).await,
-        Life::Unknown,
+        OwnerLiveness::Unknown,
         "it still runs"
     );
     assert_eq!(
         alive.life_of(&owned("gone", "u3")).await,
-        Life::Dead,
+        OwnerLiveness::Dead,
         "what runs is another's"
     );
     let ended = r#"{"status": {"phase": "Failed"}}"#;
@@ -128,7 +128,7 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
         .unwrap();
     assert_eq!(
         alive.life_of(&owned("gone", "u2")).await,
-        Life::Dead,
+        OwnerLiveness::Dead,
         "it has ended"
     );
     for words in [
@@ -140,12 +140,12 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     }
     let blind = IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
     // Rights take a moment to be known.
-    while blind.life_of(&owned("mnist", &uid)).await != Life::Live {
+    while blind.life_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
         tokio::task::yield_now().await;
     }
     assert_eq!(
         blind.life_of(&owned("gone", "u3")).await,
-        Life::Unknown,
+        OwnerLiveness::Unknown,
         "what runs is not to be seen"
     );
 
@@ -154,16 +154,25 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     let mut of_nobody = owned("gone", "u1");
     of_nobody.owner = None;
     for entry in [of_slurm, of_nobody] {
-        assert_eq!(alive.life_of(&entry).await, Life::Unknown, "{:?}", entry.owner);
+        assert_eq!(
+            alive.life_of(&entry).await,
+            OwnerLiveness::Unknown,
+            "{:?}",
+            entry.owner
+        );
     }
     // Names that would make another address.
     for odd in ["mnist?x", "..", "mnist%2f", "Mnist", "-mnist", "mnist#"] {
-        assert_eq!(alive.life_of(&owned(odd, "u1")).await, Life::Unknown, "{odd}");
+        assert_eq!(
+            alive.life_of(&owned(odd, "u1")).await,
+            OwnerLiveness::Unknown,
+            "{odd}"
+        );
     }
     let powerless = IpuJobLiveness::new(config_of(&cluster.user("nobody", &[]).unwrap()).await).unwrap();
     assert_eq!(
         powerless.life_of(&owned("gone", "u1")).await,
-        Life::Unknown,
+        OwnerLiveness::Unknown,
         "forbidden"
     );
 
@@ -196,11 +205,15 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     assert!(powerless.claims().await.is_empty());
 
     cluster.kubectl(&["delete", "ipujob", "mnist"]).unwrap();
-    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, Life::Dead, "deleted");
+    assert_eq!(
+        alive.life_of(&owned("mnist", &uid)).await,
+        OwnerLiveness::Dead,
+        "deleted"
+    );
     cluster.kill_apiserver();
     assert_eq!(
         alive.life_of(&owned("mnist", &uid)).await,
-        Life::Unknown,
+        OwnerLiveness::Unknown,
         "no answer"
     );
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::{Claim, Topology};
 use ipu_k8s::store::ConfigMapStore;
-use ipu_ledger::{Answer, Entry, LedgerStore, Life, Liveness, Request, Revision, StoreError};
+use ipu_ledger::{EnsureOutcome, Entry, LedgerStore, Liveness, OwnerLiveness, Request, Revision, StoreError};
 use ipu_test_cluster::{Cluster, private, shared};
 use ipu_testkit::FakeController;
 
@@ -125,12 +125,16 @@ struct Claims(Vec<Request>);
 
 #[async_trait]
 impl Liveness for Claims {
-    async fn life_of(&self, entry: &Entry) -> Life {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         let live = self
             .0
             .iter()
             .any(|claim| Some(&claim.owner) == entry.owner.as_ref());
-        if live { Life::Live } else { Life::Dead }
+        if live {
+            OwnerLiveness::Live
+        } else {
+            OwnerLiveness::Dead
+        }
     }
 
     async fn claims(&self) -> Vec<Claim> {
@@ -306,7 +310,7 @@ async fn start(ledger: &ClusterLedger, controller: &FakeController, name: &str, 
 /// Whether the job `name` is not let go when it asks.
 async fn waits(ledger: &ClusterLedger, name: &str, size: u32) -> bool {
     let answer = ledger.ensure(request(name, size)).await.unwrap();
-    !matches!(answer, Answer::Active(_))
+    !matches!(answer, EnsureOutcome::Active(_))
 }
 
 async fn state_of(ledger: &ClusterLedger, name: &str) -> &'static str {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{CallWindow, LedgerState, LineRules, Topology, World};
+use ipu_core::{CallWindow, ControllersSnapshot, LedgerState, QueuePolicy, Topology};
 use ipu_k8s::store::ConfigMapStore;
 use ipu_ledger::{
     Change, Entry, Ledger, LedgerOptions, Owner, PartitionId, PartitionSpec, Request, Timestamp,
@@ -38,8 +38,8 @@ pub(super) fn entry(name: &str) -> Entry {
     let step = LedgerState::default()
         .request(
             &request(name, 4),
-            &World::default(),
-            &LineRules::default(),
+            &ControllersSnapshot::default(),
+            &QueuePolicy::default(),
             window,
         )
         .unwrap();

@@ -12,7 +12,7 @@ use super::world::{key, owner};
 
 /// What a watch is told.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum WatchEvent {
     Job(Value),
     JobGone(JobKey),
     Jobs(Vec<Value>),
@@ -36,7 +36,7 @@ impl Watch {
     pub(super) const ALL: [Self; 3] = [Self::Jobs, Self::Pods, Self::Holds];
 }
 
-impl Told {
+impl WatchEvent {
     const fn by(&self) -> Watch {
         match self {
             Self::Job(_) | Self::JobGone(_) | Self::Jobs(_) => Watch::Jobs,
@@ -48,10 +48,10 @@ impl Told {
 
 /// One operator's way of hearing: what it has not been told yet.
 #[derive(Debug, Default)]
-pub(crate) struct Ear {
+pub(crate) struct FakeWatches {
     pub(crate) cache: Arc<Cache>,
     /// What each watch has still to tell, with the number of what happened.
-    waiting: [VecDeque<(u64, Told)>; 3],
+    waiting: [VecDeque<(u64, WatchEvent)>; 3],
     /// How much there was to be told so far.
     happened: u64,
     /// The jobs as they were heard of last.
@@ -62,9 +62,9 @@ pub(crate) struct Ear {
     pub(crate) due: BTreeSet<JobKey>,
 }
 
-impl Ear {
+impl FakeWatches {
     /// There is something to be told.
-    pub(super) fn put(&mut self, told: Told) {
+    pub(super) fn put(&mut self, told: WatchEvent) {
         self.happened += 1;
         self.waiting[told.by() as usize].push_back((self.happened, told));
     }
@@ -95,7 +95,7 @@ impl Ear {
     }
 
     /// A watch broke, or begins: instead of what it had not told it tells of `all`, as it is now, when that gets here.
-    pub(super) fn begin_anew(&mut self, watch: Watch, all: Told) {
+    pub(super) fn begin_anew(&mut self, watch: Watch, all: WatchEvent) {
         self.waiting[watch as usize].clear();
         self.put(all);
         match watch {
@@ -106,9 +106,9 @@ impl Ear {
     }
 
     /// Hears what was told, as the loop does.
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: WatchEvent) {
         let due = match told {
-            Told::Job(job) => {
+            WatchEvent::Job(job) => {
                 let of = key(&job);
                 let version = job["metadata"]["resourceVersion"]
                     .as_str()
@@ -118,13 +118,13 @@ impl Ear {
                 self.jobs.insert(of.clone(), job);
                 (!self.cache.is_settled(&of, version)).then_some(of)
             }
-            Told::JobGone(job) => {
+            WatchEvent::JobGone(job) => {
                 self.jobs.remove(&job);
                 self.due.remove(&job);
                 self.cache.forget(&job);
                 None
             }
-            Told::Jobs(jobs) => {
+            WatchEvent::Jobs(jobs) => {
                 let before = std::mem::take(&mut self.jobs);
                 self.jobs = jobs.into_iter().map(|job| (key(&job), job)).collect();
                 let gone = before.keys().filter(|job| !self.jobs.contains_key(*job));
@@ -132,25 +132,25 @@ impl Ear {
                 self.due.extend(self.jobs.keys().cloned());
                 None
             }
-            Told::Pod(pod) => self.cache.heard(&pod),
-            Told::PodGone(pod) => self.cache.gone(&pod),
-            Told::Pods(pods) => {
+            WatchEvent::Pod(pod) => self.cache.heard(&pod),
+            WatchEvent::PodGone(pod) => self.cache.gone(&pod),
+            WatchEvent::Pods(pods) => {
                 pods.iter().for_each(|pod| self.cache.list(pod));
                 self.due.extend(self.cache.end());
                 None
             }
-            Told::Hold(document) => {
+            WatchEvent::Hold(document) => {
                 let job = owner(document.owner.as_ref().unwrap());
                 self.held.insert((job.clone(), document.instance));
                 self.cache.holds(&job, document.instance);
                 self.cache.is_news(&job, &document).then_some(job)
             }
-            Told::HoldGone(job, instance) => {
+            WatchEvent::HoldGone(job, instance) => {
                 self.held.remove(&(job.clone(), instance));
                 self.cache.holds_no_more(&job, instance);
                 Some(job)
             }
-            Told::Holds(holds) => {
+            WatchEvent::Holds(holds) => {
                 let before = std::mem::replace(&mut self.held, holds.iter().cloned().collect());
                 let all = before.iter().chain(&self.held);
                 self.due.extend(all.map(|(job, _)| job.clone()));

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ipu_k8s::operator::Wake;
+use ipu_k8s::operator::Requeue;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, finish};
+use super::passes::{Fixture, finish};
 use super::world::time;
 
 /// Two workers that go on until something is done to them, and a launcher, if there is a command for one.
-fn running(command: &[&str]) -> Setting {
-    let setting = Setting::new();
+fn running(command: &[&str]) -> Fixture {
+    let setting = Fixture::new();
     let mut spec = json!({
         "jobInstances": 1, "ipusPerJobInstance": "2", "workersPerJobInstance": "2",
         "workers": {"template": {"spec": {"containers": [
@@ -26,7 +26,7 @@ fn running(command: &[&str]) -> Setting {
 }
 
 /// A Kubernetes Pod of one container ends, of which the operator hears.
-fn ends(setting: &Setting, name: &str, code: u8, words: &str) {
+fn ends(setting: &Fixture, name: &str, code: u8, words: &str) {
     let mut state = setting.world.state();
     state.now += 1;
     // As Kubernetes writes it.
@@ -53,7 +53,7 @@ fn a_failure_is_judged_when_those_that_failed_with_it_were_heard_of() {
     let job = setting.world.state().jobs["a"].clone();
     let wake = finish(setting.operator.reconcile(&job));
     assert!(
-        matches!(wake, Ok(Wake::After(rest)) if rest <= Duration::from_secs(2)),
+        matches!(wake, Ok(Requeue::After(rest)) if rest <= Duration::from_secs(2)),
         "{wake:?}"
     );
     let job = setting.pass("a");

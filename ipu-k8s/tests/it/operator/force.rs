@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::ear::Told;
+use super::ear::WatchEvent;
 use super::world::{Operators, State, World, key, time};
 
 /// The partitions that processes may use which nobody sees, until they are reset, with the attempts and names of these.
@@ -56,7 +56,7 @@ impl World {
         state.forced.insert(job.uid.to_string());
         state.version += 1;
         state.jobs.remove(name);
-        state.everybody_hears(&Told::JobGone(job));
+        state.everybody_hears(&WatchEvent::JobGone(job));
     }
 
     /// Somebody makes a Kubernetes Pod of a name that the job may want. No watch tells of it: it has no label of ours.

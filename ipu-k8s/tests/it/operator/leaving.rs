@@ -1,13 +1,13 @@
 //! What becomes of jobs that are deleted, pass by pass.
 
-use ipu_k8s::operator::Wake;
+use ipu_k8s::operator::Requeue;
 use serde_json::Value;
 
-use super::passes::{Setting, finish, sample};
+use super::passes::{Fixture, finish, sample};
 
 /// A job that runs, and is deleted.
-fn deleted() -> Setting {
-    let setting = Setting::new();
+fn deleted() -> Fixture {
+    let setting = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     setting.world.submit("a", spec);
@@ -52,7 +52,7 @@ fn a_deletion_that_takes_longer_is_told_after_two_seconds() {
         if state.jobs["a"]["status"]["phase"] == "Terminating" {
             break state.now - begun;
         }
-        let Wake::After(pause) = pause else {
+        let Requeue::After(pause) = pause else {
             panic!("it is never looked at again");
         };
         state.now += u64::try_from(pause.as_millis()).unwrap().max(1);
@@ -79,13 +79,16 @@ fn a_job_that_was_let_go_of_is_not_worked_on_again_whatever_is_heard_of_it() {
     assert!((0..1000).any(|_| gone(&mut seen)), "it does not go");
     let calls = setting.world.state().calls;
     for job in seen.iter().filter(|job| !job.is_null()) {
-        assert_eq!(finish(setting.operator.reconcile(job)).unwrap(), Wake::WhenTold);
+        assert_eq!(
+            finish(setting.operator.reconcile(job)).unwrap(),
+            Requeue::WhenTold
+        );
     }
     assert_eq!(setting.world.state().calls, calls, "nobody is called");
 }
 
 /// Passes until the job is gone.
-fn goes(setting: &Setting) {
+fn goes(setting: &Fixture) {
     for _ in 0..200 {
         if setting.pass("a") == Value::Null {
             return;
@@ -109,7 +112,7 @@ fn a_job_goes_although_its_partition_is_quarantined_for_a_person_to_decide() {
 
 #[test]
 fn a_job_goes_that_cannot_be_parsed_and_whose_worker_has_ended_and_gone() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     setting.world.submit("a", spec);

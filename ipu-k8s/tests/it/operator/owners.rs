@@ -1,10 +1,10 @@
 //! Kubernetes Pods by their owners: who speaks for a job, and what is left of it when it goes.
 
-use ipu_k8s::operator::Operator;
-use ipu_k8s::resources::Installation;
+use ipu_k8s::operator::Reconciler;
+use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, sample};
+use super::passes::{Fixture, sample};
 
 /// A job of one worker without a launcher.
 fn alone() -> Value {
@@ -15,15 +15,15 @@ fn alone() -> Value {
 }
 
 /// Another operator takes over, which knows nothing but what it lists.
-fn take_over(setting: &mut Setting) {
+fn take_over(setting: &mut Fixture) {
     let (port, cache) = (setting.world.port(), setting.world.restart(0));
     let clock = setting.world.clock();
-    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    setting.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
 }
 
 #[test]
 fn a_kubernetes_pod_that_has_all_but_the_owner_of_a_worker_has_not_ended_the_job() {
-    let mut setting = Setting::new();
+    let mut setting = Fixture::new();
     setting.world.submit("a", alone());
     let key = super::world::key(&setting.world.state().jobs["a"]);
     let forged = json!({
@@ -54,7 +54,7 @@ fn a_kubernetes_pod_that_has_all_but_the_owner_of_a_worker_has_not_ended_the_job
 
 #[test]
 fn a_job_that_is_deleted_without_its_dependents_gives_its_partition_back_when_they_have_ended() {
-    let mut setting = Setting::new();
+    let mut setting = Fixture::new();
     setting.world.submit("a", alone());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     // As Kubernetes does before it deletes the job itself.
@@ -69,7 +69,7 @@ fn a_job_that_is_deleted_without_its_dependents_gives_its_partition_back_when_th
 
 #[test]
 fn a_worker_whose_owner_was_taken_away_goes_on() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", alone());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().change_pod("a-worker-0", |pod| {

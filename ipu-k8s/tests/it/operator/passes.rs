@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ipu_k8s::crd::Time;
-use ipu_k8s::operator::{Cache, Operator, Wake};
-use ipu_k8s::resources::Installation;
+use ipu_k8s::operator::{Cache, Reconciler, Requeue};
+use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
 use super::world::{Operators, Watches, World, key, owner, time};
@@ -22,12 +22,12 @@ pub(super) fn finish<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-pub(super) struct Setting {
+pub(super) struct Fixture {
     pub(super) world: World,
-    pub(super) operator: Operator,
+    pub(super) operator: Reconciler,
 }
 
-impl Setting {
+impl Fixture {
     pub(super) fn new() -> Self {
         // A seed of a world without trouble.
         let world = World::new(0, Operators::One);
@@ -35,7 +35,13 @@ impl Setting {
         world.state().watches = Watches::InOrder;
         let port = world.port();
         let cache = world.restart(0);
-        let operator = Operator::new(port.clone(), port, cache, Installation::default(), world.clock());
+        let operator = Reconciler::new(
+            port.clone(),
+            port,
+            cache,
+            InstallationDefaults::default(),
+            world.clock(),
+        );
         Self { world, operator }
     }
 
@@ -87,7 +93,7 @@ fn env<'a>(pod: &'a Value, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn a_job_is_kept_before_anything_is_held_for_it() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let job = setting.pass("a");
     assert_eq!(
@@ -98,7 +104,7 @@ fn a_job_is_kept_before_anything_is_held_for_it() {
 
 #[test]
 fn workers_and_launcher_are_as_documented() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
     let pods = setting.world.state().pods.clone();
@@ -135,7 +141,7 @@ fn workers_and_launcher_are_as_documented() {
 
 #[test]
 fn a_job_that_is_done_says_so_and_keeps_what_its_policy_leaves() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     spec["workers"]["template"]["spec"]["containers"][0]["command"] = json!(["run", "it", "now"]);
@@ -162,7 +168,7 @@ fn a_job_that_is_done_says_so_and_keeps_what_its_policy_leaves() {
 
 #[test]
 fn the_seconds_of_the_phases_add_up_to_the_time_until_the_job_ran() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let job = setting.until("a", |job| job["status"]["phase"] == "Running");
     let status = &job["status"];
@@ -183,7 +189,7 @@ fn the_seconds_of_the_phases_add_up_to_the_time_until_the_job_ran() {
 
 #[test]
 fn another_managers_jobs_are_left_alone() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec["managedBy"] = "example.com/other".into();
     setting.world.submit("a", spec);
@@ -200,7 +206,7 @@ fn another_managers_jobs_are_left_alone() {
 
 #[test]
 fn what_is_no_job_is_told_so_and_can_be_deleted() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec["ipusPerJobInstance"] = "3".into();
     setting.world.submit("a", spec);
@@ -217,7 +223,7 @@ fn what_is_no_job_is_told_so_and_can_be_deleted() {
 
 #[test]
 fn a_job_of_many_instances_leaves_the_queue_to_others_and_says_so() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.state().capacity = 3;
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
@@ -256,7 +262,7 @@ fn a_job_of_many_instances_leaves_the_queue_to_others_and_says_so() {
 
 #[test]
 fn a_pass_that_finds_nothing_new_writes_nothing() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let writes = setting.world.state().writes;
@@ -267,7 +273,7 @@ fn a_pass_that_finds_nothing_new_writes_nothing() {
 }
 
 /// Lets everything happen that does, without time passing, and looks at the job in between.
-fn hurry(setting: &Setting, done: impl Fn(&Value) -> bool) -> Value {
+fn hurry(setting: &Fixture, done: impl Fn(&Value) -> bool) -> Value {
     let now = setting.world.state().now;
     for _ in 0..1000 {
         let job = setting.pass("a");
@@ -282,7 +288,7 @@ fn hurry(setting: &Setting, done: impl Fn(&Value) -> bool) -> Value {
 
 #[test]
 fn a_job_that_runs_in_a_moment_is_told_of_once_and_everything_that_was_on_the_way() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     setting.world.submit("a", spec);
@@ -301,13 +307,13 @@ fn a_job_that_runs_in_a_moment_is_told_of_once_and_everything_that_was_on_the_wa
 
 #[test]
 fn a_job_that_takes_longer_says_that_it_is_on_its_way_after_two_seconds() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let job = hurry(&setting, |_| {
         setting.world.state().pods.contains_key("a-worker-0")
     });
     assert_eq!(job["status"], Value::Null);
-    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+    let Requeue::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
         panic!("it is never looked at again");
     };
     assert!(pause <= Duration::from_secs(2), "{pause:?}");
@@ -317,7 +323,7 @@ fn a_job_that_takes_longer_says_that_it_is_on_its_way_after_two_seconds() {
 
 #[test]
 fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
     setting.world.state().now += 2_000;
@@ -330,7 +336,7 @@ fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
     });
     setting.world.state().tell_all();
     // Something was written a moment ago, so these words have to wait; nothing else will wake the operator.
-    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+    let Requeue::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
         panic!("it is never looked at again");
     };
     assert!(pause <= Duration::from_secs(15), "{pause:?}");
@@ -344,7 +350,7 @@ fn why_a_worker_does_not_start_is_told_although_nothing_else_happens() {
 
 #[test]
 fn a_job_says_of_which_node_nothing_is_heard() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let now = setting.world.state().now;
@@ -375,7 +381,7 @@ fn a_job_says_of_which_node_nothing_is_heard() {
         pod["metadata"]["deletionGracePeriodSeconds"] = 60.into();
     });
     let job = setting.world.state().jobs["a"].clone();
-    let Wake::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
+    let Requeue::After(pause) = finish(setting.operator.reconcile(&job)).unwrap() else {
         panic!("nobody tells that nothing happens");
     };
     setting.world.state().now += u64::try_from(pause.as_millis()).unwrap();
@@ -390,15 +396,15 @@ fn a_job_says_of_which_node_nothing_is_heard() {
 
 #[test]
 fn a_cache_that_missed_a_running_launcher_does_not_fail_its_job() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let port = setting.world.port();
-    let deaf = Operator::new(
+    let deaf = Reconciler::new(
         port.clone(),
         port,
         Arc::default(),
-        Installation::default(),
+        InstallationDefaults::default(),
         setting.world.clock(),
     );
     let job = setting.world.state().jobs["a"].clone();
@@ -408,7 +414,7 @@ fn a_cache_that_missed_a_running_launcher_does_not_fail_its_job() {
 
 #[test]
 fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let job = setting.until("a", |job| job["status"]["phase"] == "Running");
     let version = |job: &Value| -> u64 {
@@ -431,7 +437,7 @@ fn a_job_that_runs_leaves_nothing_to_be_done_when_its_own_status_is_heard() {
 
 #[test]
 fn what_is_told_of_a_job_whose_own_status_was_not_heard_yet_is_looked_at_once_it_is() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let before = setting.world.state().jobs["a"].clone();
     let job = setting.until("a", |job| job["status"]["phase"] == "Running");
@@ -445,14 +451,17 @@ fn what_is_told_of_a_job_whose_own_status_was_not_heard_yet_is_looked_at_once_it
         !cache.is_settled(&key(&job), version),
         "whoever hears of it tells"
     );
-    assert!(matches!(wake, Wake::After(_)), "it may have been heard meanwhile");
+    assert!(
+        matches!(wake, Requeue::After(_)),
+        "it may have been heard meanwhile"
+    );
     let again = finish(setting.operator.reconcile(&before)).unwrap();
-    assert_eq!(again, Wake::WhenTold);
+    assert_eq!(again, Requeue::WhenTold);
 }
 
 #[test]
 fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     let phase = |name: &str| -> Option<Value> {
         let state = setting.world.state();
@@ -464,11 +473,11 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
     // It hears of the worker, and of nothing after that.
     let cache = Arc::new(Cache::new());
     let port = setting.world.port();
-    let other = Operator::new(
+    let other = Reconciler::new(
         port.clone(),
         port,
         Arc::clone(&cache),
-        Installation::default(),
+        InstallationDefaults::default(),
         setting.world.clock(),
     );
     {
@@ -491,15 +500,15 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
 
 #[test]
 fn one_pass_does_not_ask_for_all_of_a_thousand_instances() {
-    let mut setting = Setting::new();
+    let mut setting = Fixture::new();
     let (port, cache, clock) = (
         setting.world.port(),
         setting.world.restart(0),
         setting.world.clock(),
     );
-    let mut installation = Installation::default();
+    let mut installation = InstallationDefaults::default();
     installation.max_requested = 1024;
-    setting.operator = Operator::new(port.clone(), port, cache, installation, clock);
+    setting.operator = Reconciler::new(port.clone(), port, cache, installation, clock);
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
     spec["jobInstances"] = 200.into();
@@ -518,7 +527,7 @@ fn one_pass_does_not_ask_for_all_of_a_thousand_instances() {
 
 #[test]
 fn a_finished_job_is_deleted_when_its_time_is_over_unless_somebody_wants_it_longer() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     for (name, clean) in [("a", "None"), ("b", "All")] {
         let mut spec = sample();
         spec["ttlSecondsAfterFinished"] = 50.into();
@@ -538,7 +547,7 @@ fn a_finished_job_is_deleted_when_its_time_is_over_unless_somebody_wants_it_long
         let job = setting.world.state().jobs[name].clone();
         let wake = finish(setting.operator.reconcile(&job)).unwrap();
         assert!(
-            matches!(wake, Wake::After(pause) if pause <= Duration::from_secs(50)),
+            matches!(wake, Requeue::After(pause) if pause <= Duration::from_secs(50)),
             "{wake:?}"
         );
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ipu_k8s::operator::Wake;
+use ipu_k8s::operator::Requeue;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, finish, sample};
+use super::passes::{Fixture, finish, sample};
 
 /// Instances of one worker, for inference.
 fn serving(instances: u32) -> Value {
@@ -20,7 +20,7 @@ fn message(job: &Value) -> &str {
 }
 
 /// Changes the specification, as the API server does.
-fn change(setting: &Setting, with: impl FnOnce(&mut Value)) {
+fn change(setting: &Fixture, with: impl FnOnce(&mut Value)) {
     setting.world.state().change_job("a", |job| {
         with(&mut job["spec"]);
         let generation = job["metadata"]["generation"].as_i64().unwrap();
@@ -34,7 +34,7 @@ fn is_forbidden(job: &Value) -> bool {
 
 #[test]
 fn a_new_job_whose_worker_is_refused_says_what_it_holds_and_why_it_waits() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.state().quota = 0;
     setting.world.submit("a", serving(1));
     let job = setting.until("a", |job| message(job).contains("Forbidden"));
@@ -76,7 +76,7 @@ fn a_new_job_whose_worker_is_refused_says_what_it_holds_and_why_it_waits() {
 
 #[test]
 fn a_running_job_that_cannot_be_scaled_says_so() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", serving(1));
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().quota = 1;
@@ -104,7 +104,7 @@ fn a_running_job_that_cannot_be_scaled_says_so() {
 
 #[test]
 fn a_suspended_job_that_cannot_go_on_says_so() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = serving(1);
     spec["suspend"] = true.into();
     setting.world.submit("a", spec);
@@ -120,15 +120,15 @@ fn a_suspended_job_that_cannot_go_on_says_so() {
 
 #[test]
 fn a_job_that_cannot_be_looked_at_says_so_if_it_is_deleted_or_was_changed_and_goes_on_otherwise() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", serving(1));
     setting.until("a", |job| job["status"]["phase"] == "Running");
-    let unreachable = |setting: &Setting| {
+    let unreachable = |setting: &Fixture| {
         setting.world.state().proxy_is_away = true;
         let job = setting.world.state().jobs["a"].clone();
         let wake = finish(setting.operator.reconcile(&job));
         assert!(
-            matches!(wake, Ok(Wake::After(pause)) if pause <= Duration::from_secs(1)),
+            matches!(wake, Ok(Requeue::After(pause)) if pause <= Duration::from_secs(1)),
             "{wake:?}"
         );
         setting.world.state().jobs["a"].clone()
@@ -152,7 +152,7 @@ fn a_job_that_cannot_be_looked_at_says_so_if_it_is_deleted_or_was_changed_and_go
 
 #[test]
 fn a_job_that_goes_on_and_may_not_be_looked_at_says_so_until_it_may() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", serving(1));
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().proxy_refuses = true;
@@ -174,7 +174,7 @@ fn a_job_that_goes_on_and_may_not_be_looked_at_says_so_until_it_may() {
 
 #[test]
 fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = serving(1);
     spec["ipusPerJobInstance"] = "3".into();
     setting.world.submit("a", spec);
@@ -191,7 +191,7 @@ fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
 
 #[test]
 fn what_workers_and_launcher_share_is_seen_to_for_each_attempt_and_after_a_refusal() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = super::passes::sample();
     spec["restartPolicy"] = json!({"type": "OnFailure"});
     setting.world.submit("a", spec);
@@ -220,7 +220,7 @@ fn what_workers_and_launcher_share_is_seen_to_for_each_attempt_and_after_a_refus
 
 #[test]
 fn words_are_not_kept_back_because_the_clock_was_put_back() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.state().quota = 0;
     setting.world.submit("a", serving(1));
     setting.until("a", |job| message(job).contains("a-worker-0"));
@@ -233,7 +233,7 @@ fn words_are_not_kept_back_because_the_clock_was_put_back() {
 
 #[test]
 fn an_instance_that_has_failed_for_good_is_told_of_while_the_others_go_on() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", serving(2));
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let mut state = setting.world.state();
@@ -257,7 +257,7 @@ fn an_instance_that_has_failed_for_good_is_told_of_while_the_others_go_on() {
 
 #[test]
 fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_back() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = serving(1);
     spec["startDeadlineSeconds"] = 5.into();
     setting.world.state().quota = 0;
@@ -275,7 +275,7 @@ fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_bac
 
 #[test]
 fn a_launcher_that_cannot_start_gives_the_partition_back_and_says_what_it_waited_for() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sample();
     spec["startDeadlineSeconds"] = 5.into();
     setting.world.submit("a", spec);
@@ -302,7 +302,7 @@ fn a_launcher_that_cannot_start_gives_the_partition_back_and_says_what_it_waited
 
 #[test]
 fn a_job_whose_status_cannot_be_read_is_left_alone_and_can_be_deleted() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", serving(1));
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let before = setting.world.state().jobs["a"]["status"].clone();
@@ -331,7 +331,7 @@ fn a_job_whose_status_cannot_be_read_is_left_alone_and_can_be_deleted() {
 #[test]
 fn a_job_that_ended_under_the_operator_before_is_not_run_again() {
     for end in ["Completed", "Failed"] {
-        let setting = Setting::new();
+        let setting = Fixture::new();
         setting.world.submit("a", serving(1));
         setting.world.state().change_job("a", |job| {
             job["status"] = json!({"launcherStatus": end, "lastMessage": "as it was", "desiredReplicas": 1});
@@ -348,7 +348,7 @@ fn a_job_that_ended_under_the_operator_before_is_not_run_again() {
 
 #[test]
 fn no_worker_starts_while_the_nodes_that_reach_the_controller_are_not_known() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.state().is_unlisted = true;
     setting.world.submit("a", serving(1));
     let job = setting.until("a", |job| message(job).contains("Unavailable"));

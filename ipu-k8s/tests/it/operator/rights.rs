@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_k8s::operator::Operator;
-use ipu_k8s::resources::Installation;
+use ipu_k8s::operator::Reconciler;
+use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, sample};
+use super::passes::{Fixture, sample};
 use super::world::{Operators, State, World};
 
 /// The Roles in a world.
@@ -170,7 +170,7 @@ fn pair() -> Value {
     spec
 }
 
-fn rights(setting: &Setting) -> BTreeSet<String> {
+fn rights(setting: &Fixture) -> BTreeSet<String> {
     let state = setting.world.state();
     let uid = state.jobs["a"]["metadata"]["uid"].as_str().unwrap().to_owned();
     state.roles.of(&uid)
@@ -192,15 +192,15 @@ fn foreign(world: &World, name: &str) {
 }
 
 /// Another operator takes over, which knows only what it lists.
-fn take_over(setting: &mut Setting) {
+fn take_over(setting: &mut Fixture) {
     let (port, cache) = (setting.world.port(), setting.world.restart(0));
     let clock = setting.world.clock();
-    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    setting.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
 }
 
 #[test]
 fn a_launcher_has_rights_over_its_workers_from_when_all_of_them_run() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |_| {
         let rights = rights(&setting);
@@ -222,7 +222,7 @@ fn a_launcher_has_rights_over_its_workers_from_when_all_of_them_run() {
 
 #[test]
 fn a_pod_of_another_owner_that_is_called_as_a_worker_is_never_reached() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     foreign(&setting.world, "a-worker-1");
     setting.world.submit("a", pair());
     let job = setting.until("a", |job| {
@@ -241,7 +241,7 @@ fn a_pod_of_another_owner_that_is_called_as_a_worker_is_never_reached() {
 
 #[test]
 fn rights_end_with_the_first_pass_after_a_worker_was_removed_by_force() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     assert_eq!(rights(&setting), both());
@@ -254,7 +254,7 @@ fn rights_end_with_the_first_pass_after_a_worker_was_removed_by_force() {
 
 #[test]
 fn rights_end_when_another_client_asks_for_the_deletion_of_a_worker() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().end_pod("a-worker-1");
@@ -265,7 +265,7 @@ fn rights_end_when_another_client_asks_for_the_deletion_of_a_worker() {
 
 #[test]
 fn a_worker_whose_right_cannot_be_revoked_is_not_deleted() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().revokes = false;
@@ -287,7 +287,7 @@ fn a_worker_whose_right_cannot_be_revoked_is_not_deleted() {
 
 #[test]
 fn each_attempt_has_its_rights_and_nobody_has_any_in_between() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = pair();
     spec["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 3, "backOffSeconds": 1});
     setting.world.submit("a", spec);
@@ -305,14 +305,14 @@ fn each_attempt_has_its_rights_and_nobody_has_any_in_between() {
 
 #[test]
 fn a_new_operator_revokes_what_an_earlier_version_granted_too_early() {
-    let mut setting = Setting::new();
+    let mut setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
     let uid = setting.world.state().jobs["a"]["metadata"]["uid"]
         .as_str()
         .unwrap()
         .to_owned();
-    let early = |setting: &Setting| {
+    let early = |setting: &Fixture| {
         let granted = (uid.clone(), both());
         setting
             .world
@@ -334,7 +334,7 @@ fn a_new_operator_revokes_what_an_earlier_version_granted_too_early() {
 
 #[test]
 fn a_job_whose_workers_would_have_the_account_of_a_launcher_is_invalid_without_a_webhook_too() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = pair();
     spec["workers"]["template"]["spec"]["serviceAccount"] = "db-launcher".into();
     setting.world.submit("a", spec);
@@ -353,7 +353,7 @@ fn a_job_whose_workers_would_have_the_account_of_a_launcher_is_invalid_without_a
 
 #[test]
 fn a_job_that_is_not_supervised_because_it_became_invalid_has_no_rights() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", pair());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     setting.world.state().change_job("a", |job| {

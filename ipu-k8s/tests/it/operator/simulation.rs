@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use ipu_core::JobKey;
-use ipu_k8s::operator::{Operator, PortError, Wake};
-use ipu_k8s::resources::Installation;
+use ipu_k8s::operator::{PortError, Reconciler, Requeue};
+use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
 use super::passes::finish;
 use super::random::Random;
 use super::world::{Operators, State, World, key, time};
 
-type Pass = Pin<Box<dyn Future<Output = Result<Wake, PortError>>>>;
+type Pass = Pin<Box<dyn Future<Output = Result<Requeue, PortError>>>>;
 
 /// How many lives are simulated by default; `IPU_OPERATOR_CASES` says otherwise.
 const CASES: u64 = 1000;
@@ -38,18 +38,18 @@ impl Reached {
 /// The operators of a life and what they are in the middle of, by the number of the operator and the name of the job.
 struct Life {
     world: World,
-    operators: Vec<Arc<Operator>>,
+    operators: Vec<Arc<Reconciler>>,
     passes: BTreeMap<(usize, String), Pass>,
     random: Random,
 }
 
-fn operator(world: &World, ear: usize) -> Arc<Operator> {
+fn operator(world: &World, ear: usize) -> Arc<Reconciler> {
     let cache = world.restart(ear);
     let port = world.port();
-    let mut installation = Installation::default();
+    let mut installation = InstallationDefaults::default();
     // So that the limit matters in some worlds.
     installation.max_requested = 1 + world.state().capacity / 4;
-    Arc::new(Operator::new(
+    Arc::new(Reconciler::new(
         port.clone(),
         port,
         cache,
@@ -156,8 +156,8 @@ impl Life {
             if let Poll::Ready(outcome) = pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 self.passes.remove(&key);
                 reached.count(match outcome {
-                    Ok(Wake::WhenTold) => "passes that wait to be told",
-                    Ok(Wake::After(_)) => "passes that look again",
+                    Ok(Requeue::WhenTold) => "passes that wait to be told",
+                    Ok(Requeue::After(_)) => "passes that look again",
                     Err(PortError::Conflict(_)) => "conflicts",
                     Err(_) => "passes that failed",
                 });
@@ -286,8 +286,8 @@ impl Life {
                 let due = self.world.state().ears[0].due.pop_first();
                 let Some(job) = due else { break };
                 match self.pass(&job) {
-                    None | Some(Ok(Wake::WhenTold)) => again.remove(&job),
-                    Some(Ok(Wake::After(pause))) => {
+                    None | Some(Ok(Requeue::WhenTold)) => again.remove(&job),
+                    Some(Ok(Requeue::After(pause))) => {
                         let pause = u64::try_from(pause.as_millis()).unwrap();
                         again.insert(job, now + pause)
                     }
@@ -316,7 +316,7 @@ impl Life {
     }
 
     /// A pass over a job as it was heard of last, while things happen of which nobody is told meanwhile; none if there is no such job.
-    fn pass(&self, job: &JobKey) -> Option<Result<Wake, PortError>> {
+    fn pass(&self, job: &JobKey) -> Option<Result<Requeue, PortError>> {
         let job = self.world.state().ears[0].jobs.get(job).cloned()?;
         let operator = Arc::clone(&self.operators[0]);
         let mut pass = Box::pin(async move { operator.reconcile(&job).await });

@@ -2,17 +2,17 @@
 
 use std::task::{Context, Waker};
 
-use ipu_core::{Gone, Timestamp};
+use ipu_core::{MissingProcess, Timestamp};
 use ipu_k8s::crd::Time;
-use ipu_k8s::operator::Operator;
-use ipu_k8s::resources::Installation;
+use ipu_k8s::operator::Reconciler;
+use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::passes::{Setting, sample};
+use super::passes::{Fixture, sample};
 use super::world::{key, time};
 
 /// Somebody deletes a Kubernetes Pod, which ends with code 0 as it is told to.
-fn delete_by_hand(setting: &Setting, name: &str) {
+fn delete_by_hand(setting: &Fixture, name: &str) {
     let now = setting.world.state().now;
     let moment = |millis: u64| serde_json::to_value(Time(Timestamp::from_millis(millis))).unwrap();
     setting.world.state().change_pod(name, |pod| {
@@ -31,13 +31,13 @@ fn delete_by_hand(setting: &Setting, name: &str) {
 }
 
 /// A Kubernetes Pod is taken away by force: nobody knows whether its process has ended.
-fn take_by_force(setting: &Setting, name: &str) {
+fn take_by_force(setting: &Fixture, name: &str) {
     setting.world.state().remove_pod(name);
     setting.world.state().tell_all();
 }
 
 /// Whatever takes it, it is made again, and the job never takes it for done or failed.
-fn comes_back(setting: &Setting, name: &str, taken: fn(&Setting, &str)) {
+fn comes_back(setting: &Fixture, name: &str, taken: fn(&Fixture, &str)) {
     let uid = |pod: &Value| pod["metadata"]["uid"].clone();
     let before = uid(&setting.world.state().pods[name]);
     taken(setting, name);
@@ -63,7 +63,7 @@ fn sleepers() -> Value {
 #[test]
 fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_partition_that_was_reset() {
     for taken in [delete_by_hand, take_by_force] {
-        let setting = Setting::new();
+        let setting = Fixture::new();
         setting.world.submit("a", sleepers());
         setting.until("a", |job| job["status"]["phase"] == "Running");
         comes_back(&setting, "a-worker-0", taken);
@@ -85,8 +85,8 @@ fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_
 
 #[test]
 fn a_worker_that_is_taken_away_before_all_run_is_started_again_on_a_partition_that_was_reset() {
-    let taken_when = |ready: bool, taken: fn(&Setting, &str)| {
-        let setting = Setting::new();
+    let taken_when = |ready: bool, taken: fn(&Fixture, &str)| {
+        let setting = Fixture::new();
         let mut spec = sample();
         spec.as_object_mut().unwrap().remove("launcher");
         spec["ipusPerJobInstance"] = "2".into();
@@ -107,7 +107,7 @@ fn a_worker_that_is_taken_away_before_all_run_is_started_again_on_a_partition_th
         (attempts, setting.world.state().events.clone())
     };
     for (ready, taken) in [
-        (false, take_by_force as fn(&Setting, &str)),
+        (false, take_by_force as fn(&Fixture, &str)),
         (true, take_by_force),
         (true, delete_by_hand),
     ] {
@@ -120,7 +120,7 @@ fn a_worker_that_is_taken_away_before_all_run_is_started_again_on_a_partition_th
 #[test]
 fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
     let before_it_runs = || {
-        let setting = Setting::new();
+        let setting = Fixture::new();
         setting.world.submit("a", sample());
         setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
         setting
@@ -140,14 +140,15 @@ fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
 fn a_launcher_that_is_taken_by_force_before_it_was_seen_to_run_is_started_again_on_a_partition_that_was_reset()
  {
     for while_no_operator_works in [false, true] {
-        let mut setting = Setting::new();
+        let mut setting = Fixture::new();
         setting.world.submit("a", sample());
         setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
         if while_no_operator_works {
             setting.world.state().take_by_force("a-launcher");
             let (port, cache) = (setting.world.port(), setting.world.restart(0));
             let clock = setting.world.clock();
-            setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+            setting.operator =
+                Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
         } else {
             take_by_force(&setting, "a-launcher");
         }
@@ -179,7 +180,7 @@ fn what_has_lost_its_owner_since_it_was_heard_of_is_acted_upon_too() {
 }
 
 fn is_acted_upon(besides: impl FnOnce(&mut Value)) {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sleepers());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
     {
@@ -194,7 +195,7 @@ fn is_acted_upon(besides: impl FnOnce(&mut Value)) {
             besides(pod);
         });
         // When the watch tells of it at last, it is no news.
-        let who = Gone {
+        let who = MissingProcess {
             worker: Some(0),
             attempt: 0,
         };
@@ -207,7 +208,7 @@ fn is_acted_upon(besides: impl FnOnce(&mut Value)) {
 
 #[test]
 fn a_launcher_that_is_deleted_by_hand_has_not_succeeded() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sample());
     setting.until("a", |job| job["status"]["phase"] == "Running");
     delete_by_hand(&setting, "a-launcher");
@@ -222,14 +223,14 @@ fn a_launcher_that_is_deleted_by_hand_has_not_succeeded() {
 
 #[test]
 fn what_is_taken_by_force_while_no_operator_works_is_started_again_on_a_partition_that_was_reset() {
-    let mut setting = Setting::new();
+    let mut setting = Fixture::new();
     setting.world.submit("a", sleepers());
-    let started = |setting: &Setting| setting.world.state().pods.contains_key("a-worker-0");
+    let started = |setting: &Fixture| setting.world.state().pods.contains_key("a-worker-0");
     setting.until("a", |_| started(&setting));
     setting.world.state().take_by_force("a-worker-0");
     let (port, cache) = (setting.world.port(), setting.world.restart(0));
     let clock = setting.world.clock();
-    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    setting.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
     setting.until("a", |job| job["status"]["phase"] == "Running");
     let attempts: Vec<u32> = {
         let state = setting.world.state();
@@ -240,7 +241,7 @@ fn what_is_taken_by_force_while_no_operator_works_is_started_again_on_a_partitio
     // What is there is no reason to begin anew.
     let (port, cache) = (setting.world.port(), setting.world.restart(0));
     let clock = setting.world.clock();
-    setting.operator = Operator::new(port.clone(), port, cache, Installation::default(), clock);
+    setting.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
     let job = setting.pass("a");
     assert_eq!(job["status"]["phase"], "Running", "{job}");
     assert_eq!(job["status"]["instances"][0]["attempt"], 1, "{job}");
@@ -248,7 +249,7 @@ fn what_is_taken_by_force_while_no_operator_works_is_started_again_on_a_partitio
 
 #[test]
 fn a_failed_worker_that_somebody_deletes_before_it_is_judged_has_failed_all_the_same() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = sleepers();
     spec["ipusPerJobInstance"] = "2".into();
     spec["workersPerJobInstance"] = "2".into();
@@ -278,7 +279,7 @@ fn a_failed_worker_that_somebody_deletes_before_it_is_judged_has_failed_all_the_
 #[test]
 fn a_worker_that_was_taken_by_force_comes_back_on_a_partition_that_was_reset_although_nobody_wanted_it_meanwhile()
  {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", sleepers());
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
     let wants = |instances: u32| {

@@ -3,7 +3,7 @@
 use ipu_k8s::operator::{JobEvent, Severity};
 use serde_json::{Value, json};
 
-use super::passes::{Setting, sample};
+use super::passes::{Fixture, sample};
 use super::world::time;
 
 /// Jobs of one worker and no launcher.
@@ -15,7 +15,7 @@ fn alone(command: &[&str]) -> Value {
 }
 
 /// Everybody hears of what was done to a Kubernetes Pod, and the job is looked at: at once, and when its words may be written.
-fn after(setting: &Setting, name: &str, change: impl FnOnce(&mut Value)) -> Value {
+fn after(setting: &Fixture, name: &str, change: impl FnOnce(&mut Value)) -> Value {
     setting.world.state().change_pod(name, change);
     setting.world.state().tell_all();
     setting.pass("a");
@@ -31,7 +31,7 @@ fn message(job: &Value) -> &str {
 }
 
 /// What was told since this was asked last, but for what is as it should be.
-fn warnings(setting: &Setting) -> Vec<JobEvent> {
+fn warnings(setting: &Fixture) -> Vec<JobEvent> {
     let told = std::mem::take(&mut setting.world.state().told);
     let told = told.into_iter();
     told.filter(|event| event.severity == Severity::Warning).collect()
@@ -39,7 +39,7 @@ fn warnings(setting: &Setting) -> Vec<JobEvent> {
 
 #[test]
 fn what_keeps_a_worker_from_starting_is_told_once_for_each_change_in_the_words_of_the_status() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", alone(&["run"]));
     setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
     let unplaced = |why: &str| json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}]});
@@ -84,7 +84,7 @@ fn what_keeps_a_worker_from_starting_is_told_once_for_each_change_in_the_words_o
 
 #[test]
 fn a_node_that_is_not_heard_from_is_told_of() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", alone(&["sh", "-c", "sleep 1d"]));
     setting.until("a", |job| job["status"]["phase"] == "Running");
     warnings(&setting);
@@ -110,7 +110,7 @@ fn a_node_that_is_not_heard_from_is_told_of() {
 
 #[test]
 fn each_restart_of_a_crash_loop_is_told() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = alone(&["run"]);
     spec["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 4, "backOffSeconds": 1});
     setting.world.submit("a", spec);
@@ -143,7 +143,7 @@ fn each_restart_of_a_crash_loop_is_told() {
 
 #[test]
 fn what_becomes_of_two_instances_in_one_pass_is_told_of_both() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = alone(&["sh", "-c", "sleep 1d"]);
     spec["jobInstances"] = 2.into();
     setting.world.submit("a", spec);
@@ -162,7 +162,7 @@ fn what_becomes_of_two_instances_in_one_pass_is_told_of_both() {
 
 #[test]
 fn a_job_that_is_well_is_told_of_when_it_runs_and_when_it_is_done() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     setting.world.submit("a", alone(&["run"]));
     let reasons = || -> Vec<String> {
         let told = std::mem::take(&mut setting.world.state().told);
@@ -178,7 +178,7 @@ fn a_job_that_is_well_is_told_of_when_it_runs_and_when_it_is_done() {
 
 #[test]
 fn another_refusal_of_the_same_kind_is_told_too() {
-    let setting = Setting::new();
+    let setting = Fixture::new();
     let mut spec = alone(&["sh", "-c", "sleep 1d"]);
     spec["jobInstances"] = 2.into();
     setting.world.submit("a", spec);

@@ -10,7 +10,7 @@ use ipu_k8s::operator::{Cache, JobEvent};
 use ipu_proxy_client::{OwnerDocument, PartitionDocument, PutPartition};
 use serde_json::{Value, json};
 
-use super::ear::{Ear, Told, Watch};
+use super::ear::{FakeWatches, Watch, WatchEvent};
 use super::force::Unseen;
 use super::port::Port;
 use super::random::Random;
@@ -40,7 +40,7 @@ pub(crate) struct State {
     /// The uids of jobs that were taken away without the operator.
     pub(super) forced: BTreeSet<String>,
     pub(crate) capacity: u32,
-    pub(crate) ears: Vec<Ear>,
+    pub(crate) ears: Vec<FakeWatches>,
     pub(crate) writes: u64,
     /// How often anybody was called.
     pub(crate) calls: u64,
@@ -115,7 +115,7 @@ impl World {
             unseen: Unseen::default(),
             forced: BTreeSet::new(),
             capacity,
-            ears: (0..ears).map(|_| Ear::default()).collect(),
+            ears: (0..ears).map(|_| FakeWatches::default()).collect(),
             writes: 0,
             calls: 0,
             faults: 0,
@@ -162,7 +162,7 @@ impl World {
             },
             "spec": spec,
         });
-        let told = Told::Job(job.clone());
+        let told = WatchEvent::Job(job.clone());
         state.jobs.insert(name.to_owned(), job);
         state.everybody_hears(&told);
     }
@@ -177,7 +177,7 @@ impl World {
         if job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
             let job = key(job);
             state.jobs.remove(name);
-            state.everybody_hears(&Told::JobGone(job));
+            state.everybody_hears(&WatchEvent::JobGone(job));
             return;
         }
         state.change_job(name, |job| job["metadata"]["deletionTimestamp"] = now.into());
@@ -186,7 +186,7 @@ impl World {
     /// A new process has taken the operator's place: it knows nothing, and lists everything first.
     pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
         let mut state = self.state();
-        let mut new = Ear::default();
+        let mut new = FakeWatches::default();
         for watch in Watch::ALL {
             new.begin_anew(watch, state.all(watch));
             // Passes begin when jobs and Kubernetes Pods are known.
@@ -269,20 +269,20 @@ impl State {
         };
         change(job);
         job["metadata"]["resourceVersion"] = version.to_string().into();
-        let told = Told::Job(job.clone());
+        let told = WatchEvent::Job(job.clone());
         let gone = !job["metadata"]["deletionTimestamp"].is_null()
             && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         if gone {
             let job = key(job);
             self.jobs.remove(name);
-            self.everybody_hears(&Told::JobGone(job));
+            self.everybody_hears(&WatchEvent::JobGone(job));
         } else {
             self.everybody_hears(&told);
         }
     }
 
     /// All ears will be told.
-    pub(super) fn everybody_hears(&mut self, told: &Told) {
+    pub(super) fn everybody_hears(&mut self, told: &WatchEvent) {
         for ear in &mut self.ears {
             ear.put(told.clone());
         }
@@ -291,7 +291,7 @@ impl State {
     /// The partition `id` is another, and will be told.
     pub(super) fn changed(&mut self, id: &PartitionId) {
         if let Some(hold) = self.holds.get(id) {
-            let told = Told::Hold(Box::new(self.document(id, hold)));
+            let told = WatchEvent::Hold(Box::new(self.document(id, hold)));
             self.everybody_hears(&told);
         }
     }
@@ -304,7 +304,7 @@ impl State {
         };
         change(pod);
         pod["metadata"]["resourceVersion"] = version.into();
-        let told = Told::Pod(pod.clone());
+        let told = WatchEvent::Pod(pod.clone());
         self.everybody_hears(&told);
     }
 
@@ -315,23 +315,23 @@ impl State {
         };
         pod["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.running.remove(pod["metadata"]["uid"].as_str().unwrap());
-        self.everybody_hears(&Told::PodGone(pod));
+        self.everybody_hears(&WatchEvent::PodGone(pod));
     }
 
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
         self.unseen.reset(id.as_str());
-        let told = Told::HoldGone(owner(&hold.wanted.owner), hold.wanted.instance);
+        let told = WatchEvent::HoldGone(owner(&hold.wanted.owner), hold.wanted.instance);
         self.everybody_hears(&told);
     }
 
     /// Everything that a watch tells when it begins.
-    fn all(&self, watch: Watch) -> Told {
+    fn all(&self, watch: Watch) -> WatchEvent {
         let whose = |hold: &Hold| (owner(&hold.wanted.owner), hold.wanted.instance);
         match watch {
-            Watch::Jobs => Told::Jobs(self.jobs.values().cloned().collect()),
-            Watch::Pods => Told::Pods(self.pods.values().cloned().collect()),
-            Watch::Holds => Told::Holds(self.holds.values().map(whose).collect()),
+            Watch::Jobs => WatchEvent::Jobs(self.jobs.values().cloned().collect()),
+            Watch::Pods => WatchEvent::Pods(self.pods.values().cloned().collect()),
+            Watch::Holds => WatchEvent::Holds(self.holds.values().map(whose).collect()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Properties of the answers over whatever somebody may send.
 
-use ipu_k8s::webhook::{AdmissionRules, Answer, mutate, validate};
+use ipu_k8s::webhook::{AdmissionRules, ReviewResponse, mutate, validate};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ fn any_object() -> impl Strategy<Value = Value> {
     prop_oneof![any_json(), almost_a_job()]
 }
 
-fn check(answer: &Answer) {
+fn check(answer: &ReviewResponse) {
     let review = answer.to_review();
     assert_eq!(review["response"]["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002");
     assert_eq!(review["response"]["allowed"], answer.allowed());

@@ -5,19 +5,19 @@ use std::time::Duration;
 use ipu_core::{PartitionFacts, PartitionId, Plan};
 
 use super::super::profile::primary;
-use super::{Hand, Seen, Step, Stopped, call};
-use crate::sim::processes::{Purpose, Role, Start};
+use super::{Applied, JobDriver, ObservedJob, PassAborted, call};
+use crate::sim::processes::{Purpose, SimRole, StartProcess};
 use crate::sim::world::User;
 
-impl Hand {
+impl JobDriver {
     /// Starts a process, if the record still wants it: what a host has to ask before it starts anything for a scheduler.
     pub(super) async fn start(
         &self,
-        seen: &Seen,
-        (instance, role): (u32, Role),
+        seen: &ObservedJob,
+        (instance, role): (u32, SimRole),
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Step, Stopped> {
+    ) -> Result<Applied, PassAborted> {
         call().await;
         let step = self.start_now(seen, (instance, role), attempt, partition);
         call().await;
@@ -26,11 +26,11 @@ impl Hand {
 
     fn start_now(
         &self,
-        seen: &Seen,
-        (instance, role): (u32, Role),
+        seen: &ObservedJob,
+        (instance, role): (u32, SimRole),
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Step, Stopped> {
+    ) -> Result<Applied, PassAborted> {
         let facts = seen
             .observation
             .instances
@@ -48,7 +48,9 @@ impl Hand {
                 .instance(instance)
                 .map_or(0, |instance| instance.attempt);
             if job.gone || job.deleted || recorded > attempt {
-                return Err(Stopped("the record does not want the process any more".into()));
+                return Err(PassAborted(
+                    "the record does not want the process any more".into(),
+                ));
             }
         }
         let now = self.world.millis();
@@ -58,10 +60,10 @@ impl Hand {
             .controller(&controller)
             .and_then(|fake| fake.held().into_iter().find(|held| held.id == *partition));
         let (generation, ipus) = held.map(|held| (held.generation, held.masks)).unzip();
-        let serves = !matches!(seen.spec.shape(), ipu_core::Shape::Workers) && role != Role::Launcher
-            || matches!(seen.spec.shape(), ipu_core::Shape::Interactive { .. });
+        let serves = !matches!(seen.spec.shape(), ipu_core::JobKind::Workers) && role != SimRole::Launcher
+            || matches!(seen.spec.shape(), ipu_core::JobKind::Interactive { .. });
         let which = (self.job, instance, role);
-        let start = Start {
+        let start = StartProcess {
             which,
             attempt,
             partition: partition.clone(),
@@ -92,10 +94,10 @@ impl Hand {
             );
         }
         self.world.check();
-        Ok(if started { Step::Moved } else { Step::Same })
+        Ok(if started { Applied::Moved } else { Applied::Same })
     }
 
-    pub(super) async fn stop(&self, (instance, role): (u32, Role), attempt: u32) -> Step {
+    pub(super) async fn stop(&self, (instance, role): (u32, SimRole), attempt: u32) -> Applied {
         call().await;
         let now = self.world.millis();
         let stopped = {
@@ -112,11 +114,11 @@ impl Hand {
             );
         }
         call().await;
-        if stopped { Step::Moved } else { Step::Same }
+        if stopped { Applied::Moved } else { Applied::Same }
     }
 
     /// Writes the status down.
-    pub(super) async fn record(&self, plan: &Plan) -> Result<(), Stopped> {
+    pub(super) async fn record(&self, plan: &Plan) -> Result<(), PassAborted> {
         const KIND: &str = "Record";
         let fault = self.world.draw_effect_fault(KIND);
         let count = |fault| self.world.count_effect_fault(fault, KIND);
@@ -141,12 +143,12 @@ impl Hand {
             }
             Some(fault @ "error") => {
                 count(fault);
-                return Err(Stopped("the write of the status is lost".into()));
+                return Err(PassAborted("the write of the status is lost".into()));
             }
             Some(fault @ "lost reply") => {
                 write();
                 count(fault);
-                return Err(Stopped("the reply to the write of the status is lost".into()));
+                return Err(PassAborted("the reply to the write of the status is lost".into()));
             }
             Some(fault @ "duplicate") => {
                 write();

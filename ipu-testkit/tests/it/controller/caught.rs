@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_testkit::{
-    CallFault, CallKind, ControllerBench, FakeController, Injected, Setup, SuiteFailure, try_controller_suite,
+    CallFault, CallKind, ControllerBench, FakeController, FaultSupport, Setup, SuiteFailure,
+    try_controller_suite,
 };
 use ipu_vipu_client::VipuController;
 
@@ -26,18 +27,18 @@ impl<F: Flaw> ControllerBench for Bench<F> {
         Arc::clone(&self.0) as Arc<dyn VipuController>
     }
 
-    async fn inject(&self, kind: CallKind, fault: CallFault) -> Injected {
+    async fn inject(&self, kind: CallKind, fault: CallFault) -> FaultSupport {
         super::inject(&self.0.right, kind, fault)
     }
 
-    async fn set_operation_time(&self, operation: Duration) -> Injected {
+    async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
         self.0.right.operation(operation);
-        Injected::Done
+        FaultSupport::Done
     }
 
-    async fn restart(&self) -> Injected {
+    async fn restart(&self) -> FaultSupport {
         self.0.flaw.restart(&self.0.right);
-        Injected::Done
+        FaultSupport::Done
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ipu_core::{
-    Effect, Exit, JobSpec, Observation, Outcome, PartitionFacts, Plan, ProcessFacts, ProcessPhase,
-    RestartPolicy, Shape, Timestamp, plan,
+    Effect, Exit, InstanceOutcome, JobKind, JobSpec, Observation, PartitionFacts, Plan, ProcessFacts,
+    ProcessPhase, RestartPolicy, Timestamp, plan,
 };
 
 /// A planner that breaks a rule.
@@ -274,8 +274,8 @@ fn blames_the_launcher(job: &JobSpec, seen: &Observation) -> Plan {
             ProcessPhase::Exited { exit, at, .. } if !exit.is_success() => Some((exit, at)),
             _ => None,
         });
-        if let (Some((exit, at)), Shape::Launcher { .. }) = (ended.next(), job.shape()) {
-            first.culprit = ipu_core::Culprit::Launcher;
+        if let (Some((exit, at)), JobKind::Launcher { .. }) = (ended.next(), job.shape()) {
+            first.culprit = ipu_core::FailedComponent::Launcher;
             first.exit = Some(exit);
             first.at = at;
         }
@@ -304,7 +304,7 @@ fn endless_session(job: &JobSpec, seen: &Observation) -> Plan {
 
 fn short_session(job: &JobSpec, seen: &Observation) -> Plan {
     let mut answer = plan(job, seen);
-    let Shape::Interactive { ttl } = job.shape() else {
+    let JobKind::Interactive { ttl } = job.shape() else {
         return answer;
     };
     let over = seen.submitted.plus(*ttl) <= seen.now;
@@ -312,7 +312,7 @@ fn short_session(job: &JobSpec, seen: &Observation) -> Plan {
         let known = seen.status.instance(instance.index);
         let goes_on = known.is_some_and(|known| known.attempt == instance.attempt);
         if over && goes_on && instance.outcome.is_none() && instance.launched.is_some() {
-            instance.outcome = Some(Outcome::SessionOver);
+            instance.outcome = Some(InstanceOutcome::SessionOver);
             answer.effects.clear();
             answer.wake = Some(Duration::ZERO);
         }
@@ -364,7 +364,7 @@ fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {
         plan.effects.retain(|effect| match effect {
             Effect::StopWorker { instance, .. } | Effect::StopLauncher { instance, .. } => {
                 let known = seen.status.instance(*instance).and_then(|known| known.outcome);
-                !matches!(known, Some(Outcome::Failed(_))) || *instance >= job.instances()
+                !matches!(known, Some(InstanceOutcome::Failed(_))) || *instance >= job.instances()
             }
             _ => true,
         });

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-use ipu_core::{Block, Inventory, IpuAddress, IpuCount, PlacementPolicy, PlacementRequest, Topology, View};
+use ipu_core::{
+    Block, Inventory, InventoryView, IpuAddress, IpuCount, PlacementPolicy, PlacementRequest, Topology,
+};
 
 /// A policy of one expression.
 macro_rules! policy {
@@ -22,7 +24,7 @@ macro_rules! policy {
                 stringify!($name)
             }
 
-            fn choose(&$self, $view: &View<'_>, $request: &PlacementRequest) -> Option<Block> {
+            fn choose(&$self, $view: &InventoryView<'_>, $request: &PlacementRequest) -> Option<Block> {
                 $choose
             }
         }
@@ -38,7 +40,7 @@ impl PlacementPolicy for Spread {
         "spread"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         view.blocks(request.size)
             .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
     }
@@ -49,27 +51,27 @@ policy!(
     Overlaps,
     |self, view, request| {
         let mut unheld = Inventory::new(view.inventory().topology());
-        for (owner, at) in view.inventory().exclusions() {
-            unheld.exclude(owner, [at]).unwrap();
+        for (owner, at) in view.inventory().cordons() {
+            unheld.cordon(owner, [at]).unwrap();
         }
         unheld.view(request.allocation.as_ref()).unwrap().first_fit(request.size)
     }
 );
 
 policy!(
-    /// Chooses what is excluded.
-    IgnoresExclusions,
+    /// Chooses what is cordoned.
+    IgnoresCordons,
     |self, view, request| {
-        let mut unexcluded = Inventory::new(view.inventory().topology());
+        let mut uncordoned = Inventory::new(view.inventory().topology());
         let mut inventory = view.inventory().clone();
-        let all: Vec<_> = view.inventory().exclusions().map(|(owner, at)| (owner.clone(), at)).collect();
+        let all: Vec<_> = view.inventory().cordons().map(|(owner, at)| (owner.clone(), at)).collect();
         for (owner, at) in all {
             inventory.lift(&owner, [at]).unwrap();
         }
         for (holder, block) in inventory.holders() {
-            unexcluded.occupy(holder.clone(), block.clone()).unwrap();
+            uncordoned.occupy(holder.clone(), block.clone()).unwrap();
         }
-        unexcluded.view(request.allocation.as_ref()).unwrap().first_fit(request.size)
+        uncordoned.view(request.allocation.as_ref()).unwrap().first_fit(request.size)
     }
 );
 
@@ -108,8 +110,8 @@ policy!(
         for (holder, block) in inventory.holders() {
             joined.occupy(holder.clone(), block.clone()).unwrap();
         }
-        for (owner, at) in inventory.exclusions() {
-            joined.exclude(owner, [at]).unwrap();
+        for (owner, at) in inventory.cordons() {
+            joined.cordon(owner, [at]).unwrap();
         }
         joined.everything().first_fit(request.size)
     }

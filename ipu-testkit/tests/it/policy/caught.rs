@@ -75,19 +75,19 @@ macro_rules! caught {
 }
 
 caught! {
-    overlaps: Overlaps, FirstFit, NotHeld, the_policy_chooses_what_nobody_holds, PolicyCheck::new();
-    ignores_exclusions: IgnoresExclusions, FirstFit, NotExcluded, the_policy_chooses_what_nobody_excludes, PolicyCheck::new();
+    overlaps: Overlaps, FirstFit, NotHeld, the_policy_chooses_free_ipus, PolicyCheck::new();
+    ignores_cordons: IgnoresCordons, FirstFit, NotCordoned, the_policy_chooses_ipus_without_a_cordon, PolicyCheck::new();
     misaligned: Misaligned, FirstFit, Aligned, the_policy_chooses_aligned_blocks, PolicyCheck::new();
     takes_halves: TakesHalves, FirstFit, Aligned, the_policy_chooses_aligned_blocks, PolicyCheck::new();
-    generous: Generous, FirstFit, RightSize, the_policy_chooses_the_size_asked_for, PolicyCheck::new();
-    invents: Invents, FirstFit, Exists, the_policy_chooses_what_exists, PolicyCheck::new();
+    generous: Generous, FirstFit, RightSize, the_policy_chooses_the_requested_size, PolicyCheck::new();
+    invents: Invents, FirstFit, Exists, the_policy_chooses_existing_ipus, PolicyCheck::new();
     spans_clusters: SpansClusters, FirstFit, OneCluster, the_policy_stays_in_one_cluster, PolicyCheck::new();
     crosses_allocations: CrossesAllocations, FirstFit, OneAllocation, the_policy_stays_in_one_allocation, PolicyCheck::new();
-    any_allocation: AnyAllocation, FirstFit, RequestedAllocation, the_policy_stays_in_the_allocation_asked_for, PolicyCheck::new();
-    gives_up_early: GivesUpEarly, FirstFit, FindsWhatFits, the_policy_finds_a_place_whenever_there_is_one, PolicyCheck::new();
-    takes_turns: TakesTurns, FirstFit, SameAnswerTwice, the_policy_answers_the_same_again, PolicyCheck::new();
-    remembers: Remembers, FirstFit, ViewAlone, the_policy_does_not_depend_on_what_was_asked_before, PolicyCheck::new();
+    any_allocation: AnyAllocation, FirstFit, RequestedAllocation, the_policy_stays_in_the_requested_allocation, PolicyCheck::new();
+    gives_up_early: GivesUpEarly, FirstFit, FindsWhatFits, the_policy_finds_each_free_block, PolicyCheck::new();
+    takes_turns: TakesTurns, FirstFit, SameAnswerTwice, the_policy_repeats_its_choice, PolicyCheck::new();
+    remembers: Remembers, FirstFit, ViewAlone, the_policy_does_not_depend_on_earlier_requests, PolicyCheck::new();
     looks_inside: LooksInside, FirstFit, IgnoresHistory, the_policy_does_not_depend_on_the_history, PolicyCheck::new();
     panics_on_full: PanicsOnFull, FirstFit, NeverPanics, the_policy_does_not_panic, PolicyCheck::new();
-    last_fit: LastFit, FirstFit, CostsLeast, the_policy_chooses_what_costs_the_least, PolicyCheck::new().minimises(|_, _, block| block.clone());
+    last_fit: LastFit, FirstFit, CostsLeast, the_policy_minimises_the_cost, PolicyCheck::new().minimises(|_, _, block| block.clone());
 }

@@ -1,8 +1,8 @@
 //! Scores that are known by other ways.
 
-use ipu_core::{BestFit, Block, ExclusionOwner, Inventory, IpuAddress, PlacementPolicy, Topology};
+use ipu_core::{BestFit, Block, CordonOwner, Inventory, IpuAddress, PlacementPolicy, Topology};
 use ipu_testkit::{
-    Cause, JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, replay_trace, score_policy,
+    JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, WaitReason, replay_trace, score_policy,
 };
 
 use super::policies::{Moody, SmallOnly, Spread, Stubborn, Wasteful, count, job};
@@ -29,7 +29,7 @@ fn a_small_trace_has_the_score_that_one_gets_by_hand() {
         (score.waiting.mean, score.waiting.p50, score.waiting.p95),
         (8.75, 0.0, 35.0)
     );
-    let cause = score.causes[&Cause::NotEnoughFree];
+    let cause = score.causes[&WaitReason::NotEnoughFree];
     assert_eq!((cause.waited, cause.job_seconds), (1, 35.0));
     // Looked at when it came, when the first four ended, and when the second did.
     assert_eq!(cause.decisions, 3);
@@ -50,7 +50,7 @@ fn room_that_is_free_but_not_side_by_side_is_told_as_such() {
         .collect();
     jobs.push(job(20, 10, 2));
     let score = score_policy::<BestFit>(&Trace::of_jobs(jobs), &"1x2".parse().unwrap());
-    let cause = score.causes[&Cause::Fragmented];
+    let cause = score.causes[&WaitReason::Fragmented];
     assert_eq!((cause.waited, cause.job_seconds), (1, 80.0));
     assert_eq!(score.fragmentation.idle, 4.0 * 80.0 / (8.0 * 110.0));
     // 10-100: blocks of 1, where 4 could be.
@@ -64,11 +64,11 @@ fn who_was_passed_sixteen_times_holds_back_the_others() {
     jobs.extend((2..60).map(|second| job(second, 1, 1)));
     let trace = Trace::of_jobs(jobs);
     let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
-    let held = score.causes[&Cause::HeldBackForEarlier];
+    let held = score.causes[&WaitReason::HeldBackForEarlier];
     assert_eq!(held.waited, 58 - 16);
     // 42 who come from 18 to 59 are held back until 100. Then the eight runs for 10, and eight of them go each second.
     assert_eq!(held.job_seconds, 2583.0);
-    let room = score.causes[&Cause::NotEnoughFree];
+    let room = score.causes[&WaitReason::NotEnoughFree];
     assert_eq!(room.job_seconds, 99.0 + 420.0 + 90.0);
     assert_eq!(score.waiting_by_size[&8].max, 99.0);
     // The k-th of those held back waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
@@ -80,13 +80,13 @@ fn jobs_that_never_fit_are_refused_and_those_that_a_policy_never_wants_are_stran
     let trace = Trace::of_jobs([job(0, 5, 32), job(0, 5, 8), job(0, 5, 4)]);
     let small = score_policy::<SmallOnly>(&trace, &Topology::pod16());
     assert_eq!((small.ran, small.refused, small.stranded), (1, 1, 1));
-    assert_eq!(small.causes[&Cause::TooLarge].refused, 1);
-    assert_eq!(small.causes[&Cause::Declined].stranded, 1);
+    assert_eq!(small.causes[&WaitReason::TooLarge].refused, 1);
+    assert_eq!(small.causes[&WaitReason::Declined].stranded, 1);
     let stubborn = score_policy::<Stubborn>(&trace, &Topology::pod16());
     // Refused by what the hardware is, although this policy has an answer for it.
     assert_eq!((stubborn.ran, stubborn.refused, stubborn.stranded), (2, 1, 0));
     assert_eq!(stubborn.makespan_seconds, 10.0);
-    assert_eq!(stubborn.causes[&Cause::Illegal].job_seconds, 5.0);
+    assert_eq!(stubborn.causes[&WaitReason::Illegal].job_seconds, 5.0);
 }
 
 #[test]
@@ -94,7 +94,10 @@ fn nobody_is_held_back_for_a_job_that_the_policy_never_wants() {
     let jobs = (0..40).map(|second| job(second, 1, if second == 0 { 8 } else { 4 }));
     let score = score_policy::<SmallOnly>(&Trace::of_jobs(jobs), &Topology::pod16());
     assert_eq!((score.ran, score.stranded, score.waiting.max), (39, 1, 0.0));
-    assert!(!score.causes.contains_key(&Cause::HeldBackForEarlier), "{score}");
+    assert!(
+        !score.causes.contains_key(&WaitReason::HeldBackForEarlier),
+        "{score}"
+    );
 }
 
 #[test]
@@ -106,13 +109,13 @@ fn what_comes_after_the_last_end_and_is_refused_still_makes_the_trace_longer() {
 }
 
 #[test]
-fn excluded_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
+fn cordoned_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
     let mut inventory = Inventory::new(&Topology::pod16());
     let at = IpuAddress {
         link_domain: 0,
         ipu: 0,
     };
-    inventory.exclude(&ExclusionOwner::health(), [at]).unwrap();
+    inventory.cordon(&CordonOwner::health(), [at]).unwrap();
     inventory
         .occupy("other".parse().unwrap(), Block::within(0, 8, count(8)).unwrap())
         .unwrap();
@@ -124,7 +127,7 @@ fn excluded_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
     );
     assert_eq!(replay.score().ipus, 7);
     assert!(matches!(replay.outcomes()[0], JobOutcome::Ran { .. }));
-    assert_eq!(replay.outcomes()[1], JobOutcome::Stranded(Cause::Excluded));
+    assert_eq!(replay.outcomes()[1], JobOutcome::Stranded(WaitReason::Cordoned));
 }
 
 #[test]
@@ -155,7 +158,10 @@ fn a_policy_that_declines_scores_worse_than_best_fit() {
         let wasteful = scored(&Wasteful, &trace, &inventory);
         assert!(wasteful.utilisation < best.utilisation, "{wasteful}\n{best}");
         assert!(wasteful.waiting.mean > best.waiting.mean, "{wasteful}\n{best}");
-        assert!(wasteful.causes[&Cause::Declined].job_seconds > 0.0, "{wasteful}");
+        assert!(
+            wasteful.causes[&WaitReason::Declined].job_seconds > 0.0,
+            "{wasteful}"
+        );
     }
 }
 
@@ -172,7 +178,10 @@ fn a_policy_that_spreads_scores_worse_where_whole_link_domains_are_wanted() {
     let spread = scored(&Spread, &trace, &inventory);
     assert_eq!(best.waiting.max, 0.0, "{best}");
     assert!(spread.waiting_by_size[&64].mean > 600.0, "{spread}");
-    assert!(spread.causes[&Cause::Fragmented].job_seconds > 0.0, "{spread}");
+    assert!(
+        spread.causes[&WaitReason::Fragmented].job_seconds > 0.0,
+        "{spread}"
+    );
     assert!(spread.fragmentation.avoidable > best.fragmentation.avoidable);
     assert!(spread.fragmentation.idle > 0.1 && best.fragmentation.idle == 0.0);
 }
@@ -196,10 +205,10 @@ fn causes_have_the_codes_that_people_are_told() {
         Placement::Impossible(why) => Reason::from(why).code,
         fits => panic!("{fits:?}"),
     };
-    assert_eq!(code(8, &BestFit), Cause::TooLarge.code());
-    assert_eq!(code(4, &BestFit), Cause::NotEnoughFree.code());
-    assert_eq!(code(2, &Stubborn), Cause::Illegal.code());
-    assert_eq!(code(1, &Wasteful), Cause::Declined.code());
+    assert_eq!(code(8, &BestFit), WaitReason::TooLarge.code());
+    assert_eq!(code(4, &BestFit), WaitReason::NotEnoughFree.code());
+    assert_eq!(code(2, &Stubborn), WaitReason::Illegal.code());
+    assert_eq!(code(1, &Wasteful), WaitReason::Declined.code());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Laws that hold of every trace, hardware and policy.
 
 use ipu_core::{BestFit, Inventory, Topology};
-use ipu_testkit::{Cause, JobOutcome, Replay, ScoreOptions, Trace, replay_trace, score_policy};
+use ipu_testkit::{JobOutcome, Replay, ScoreOptions, Trace, WaitReason, replay_trace, score_policy};
 use proptest::prelude::*;
 
 use super::audit::{Course, audit};
@@ -48,7 +48,7 @@ proptest! {
                     ran += 1;
                 }
                 JobOutcome::Refused(cause) => {
-                    prop_assert_eq!(*cause, Cause::TooLarge);
+                    prop_assert_eq!(*cause, WaitReason::TooLarge);
                     refused += 1;
                 }
                 _ => stranded += 1,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, CallWindow, Change, ControllerView, FirstFit, Inventory, JobKey, LedgerState, LineRules,
-    Listing, Owner, PartitionId, PartitionSpec, Placement, PlacementRequest, Reason, Request, Service, Space,
-    Timestamp, Topology, World, place,
+    Admission, CallWindow, Change, ControllerView, ControllersSnapshot, FirstFit, Inventory,
+    InventoryCapacity, JobKey, LedgerState, Listing, Owner, PartitionId, PartitionSpec, Placement,
+    PlacementRequest, QueuePolicy, Reason, Request, ServiceState, Timestamp, Topology, place,
 };
 use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use super::policies::{topology, trace};
 /// A ledger with a controller that places by first fit, as the ledger believes it does.
 struct Product {
     state: LedgerState,
-    rules: LineRules,
+    rules: QueuePolicy,
     inventory: Inventory,
     running: BTreeMap<PartitionId, (Timestamp, usize)>,
     /// Which job started when.
@@ -26,7 +26,7 @@ struct Product {
 
 impl Product {
     fn new(topology: &Topology, limit: u32) -> Self {
-        let mut rules = LineRules::default();
+        let mut rules = QueuePolicy::default();
         rules.overtake_limit = limit;
         Self {
             state: LedgerState::default(),
@@ -37,11 +37,11 @@ impl Product {
         }
     }
 
-    fn world(&self) -> World {
-        let listing = Listing::new([], Box::new(Space::new(self.inventory.clone())));
-        World::of(vec![ControllerView {
+    fn world(&self) -> ControllersSnapshot {
+        let listing = Listing::new([], Box::new(InventoryCapacity::new(self.inventory.clone())));
+        ControllersSnapshot::of(vec![ControllerView {
             name: "c".parse().unwrap(),
-            service: Service::Open,
+            service: ServiceState::Open,
             listing: Ok(Arc::new(listing)),
         }])
     }
@@ -110,9 +110,9 @@ fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(us
     let mut product = Product::new(topology, limit);
     let mut requests = BTreeMap::new();
     let mut next = 0;
-    let closed = World::of(vec![ControllerView {
+    let closed = ControllersSnapshot::of(vec![ControllerView {
         name: "c".parse().unwrap(),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: Err(Reason::new("ControllerUnavailable", "not yet")),
     }]);
     loop {

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use ipu_core::{BestFit, Block, FirstFit, IpuCount, PlacementPolicy, PlacementRequest, Topology, View};
+use ipu_core::{
+    BestFit, Block, FirstFit, InventoryView, IpuCount, PlacementPolicy, PlacementRequest, Topology,
+};
 use ipu_testkit::{Trace, TraceJob};
 use proptest::prelude::*;
 
@@ -16,7 +18,7 @@ impl PlacementPolicy for Spread {
         "spread"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         view.blocks(request.size)
             .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
     }
@@ -31,7 +33,7 @@ impl PlacementPolicy for Moody {
         "moody"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         let odd = request.size.get() > 1 && view.free() & 3 != 0;
         if odd { None } else { BestFit.choose(view, request) }
     }
@@ -46,7 +48,7 @@ impl PlacementPolicy for Wasteful {
         "wasteful"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         let half_is_held = view.free() * 2 < view.ipus() + 2 * request.size.get();
         if half_is_held && view.free() < view.ipus() {
             return None;
@@ -64,7 +66,7 @@ impl PlacementPolicy for SmallOnly {
         "small-only"
     }
 
-    fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         (request.size.get() <= 4).then(|| BestFit.choose(view, request))?
     }
 }
@@ -78,7 +80,7 @@ impl PlacementPolicy for Stubborn {
         "stubborn"
     }
 
-    fn choose(&self, _: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+    fn choose(&self, _: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
         Block::within(0, 0, request.size).ok()
     }
 }

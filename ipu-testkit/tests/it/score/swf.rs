@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::{IpuCount, Topology};
-use ipu_testkit::{Skip, SwfOptions, SyntheticOptions, Trace, TraceJob};
+use ipu_testkit::{SkipReason, SwfOptions, SyntheticOptions, Trace, TraceJob};
 use proptest::prelude::*;
 
 use super::policies::{count, job};
@@ -89,12 +89,12 @@ fn what_is_no_job_is_counted_with_its_reason() {
     options.largest = IpuCount::LINK_DOMAIN;
     let trace = Trace::parse_swf(text.concat(), &options).unwrap();
     let expected = [
-        (Skip::UnknownSubmit, 1),
-        (Skip::UnknownRuntime, 1),
-        (Skip::UnknownSize, 1),
-        (Skip::TooLarge, 1),
-        (Skip::NeverStarted, 1),
-        (Skip::Stretch, 3),
+        (SkipReason::UnknownSubmit, 1),
+        (SkipReason::UnknownRuntime, 1),
+        (SkipReason::UnknownSize, 1),
+        (SkipReason::TooLarge, 1),
+        (SkipReason::NeverStarted, 1),
+        (SkipReason::Stretch, 3),
     ];
     assert_eq!(*trace.skipped(), BTreeMap::from(expected));
     let jobs: Vec<_> = trace

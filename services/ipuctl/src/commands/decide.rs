@@ -26,7 +26,7 @@ struct Request {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct DecideOutput {
     format: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Plan>,
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
     }
     let (answer, code) = match request.job.parse(&Limits::default()) {
         Err(violations) => (
-            Answer {
+            DecideOutput {
                 format: FORMAT,
                 plan: None,
                 warnings: Vec::new(),
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
                 ));
             }
             (
-                Answer {
+                DecideOutput {
                     format: FORMAT,
                     plan: Some(plan),
                     warnings: parsed.warnings,

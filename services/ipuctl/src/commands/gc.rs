@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ipu_core::{Entry, EntryState, Life};
+use ipu_core::{Entry, EntryState, OwnerLiveness};
 use ipu_ledger::Liveness;
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// What was found and done.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Swept {
+pub(crate) struct GcReport {
     /// Processes that had outlived their run and were killed.
     processes: usize,
     /// Partitions that were released or left the line.
@@ -40,7 +40,7 @@ pub(crate) struct Swept {
 pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failure> {
     let connection = Connection::open(global, output).await?;
     let until = Instant::now() + PATIENCE;
-    let mut total = Swept::default();
+    let mut total = GcReport::default();
     loop {
         let swept = sweep(&connection, output).await?;
         total.processes += swept.processes;
@@ -74,20 +74,20 @@ pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failur
 }
 
 /// One sweep: processes of dead runs first, then the ledger, then files.
-pub(crate) async fn sweep(connection: &Connection, output: &Output) -> Result<Swept, Failure> {
+pub(crate) async fn sweep(connection: &Connection, output: &Output) -> Result<GcReport, Failure> {
     let swept = sweep_ledger(&connection.ledger, output).await?;
     remove_files(connection);
     Ok(swept)
 }
 
 /// One sweep of the ledger.
-pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result<Swept, Failure> {
+pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result<GcReport, Failure> {
     let entries = ledger.list().await.map_err(ledger_failure)?;
     let dead: Vec<&Entry> = entries
         .iter()
         .filter(|entry| judge(entry) == HolderState::Dead)
         .collect();
-    let mut swept = Swept::default();
+    let mut swept = GcReport::default();
     if !dead.is_empty() {
         let marks: BTreeSet<String> = dead.iter().map(|entry| entry.id.to_string()).collect();
         let (killed, gone) = tokio::task::spawn_blocking(move || end_marked(&marks, VANISH))
@@ -108,7 +108,7 @@ pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result
         .iter()
         .any(|entry| !matches!(entry.state, EntryState::Active));
     if !dead.is_empty() || unsettled {
-        let report = ledger.repair(&Judge).await.map_err(ledger_failure)?;
+        let report = ledger.repair(&HolderLiveness).await.map_err(ledger_failure)?;
         swept.later.extend(
             report
                 .later
@@ -131,20 +131,20 @@ pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result
 }
 
 /// Tells the ledger who is alive. A run is dead only once no process of it is left.
-pub(crate) struct Judge;
+pub(crate) struct HolderLiveness;
 
 #[async_trait]
-impl Liveness for Judge {
-    async fn life_of(&self, entry: &Entry) -> Life {
+impl Liveness for HolderLiveness {
+    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         match judge(entry) {
-            HolderState::Live => Life::Live,
-            HolderState::Unknown => Life::Unknown,
+            HolderState::Live => OwnerLiveness::Live,
+            HolderState::Unknown => OwnerLiveness::Unknown,
             HolderState::Dead => {
                 let marks = BTreeSet::from([entry.id.to_string()]);
                 if crate::process::marked(&marks).is_empty() {
-                    Life::Dead
+                    OwnerLiveness::Dead
                 } else {
-                    Life::Unknown
+                    OwnerLiveness::Unknown
                 }
             }
         }

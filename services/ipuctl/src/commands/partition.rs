@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ipu_core::{
-    Entry, EntryState, JobKey, LinePolicy, Owner, Partition as Found, PartitionId, PartitionSpec, Request,
+    Entry, EntryState, JobKey, OnNoCapacity, Owner, Partition as Found, PartitionId, PartitionSpec, Request,
 };
 use ipu_ledger::Released;
-use ipu_vipu_client::{Removal, VipuController as _, Wait, ensure_absent};
+use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
 
 use crate::cli::{Format, Global, Partition};
@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// A partition as the ledger and the controller know it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct PartitionRow {
     id: PartitionId,
     #[serde(flatten)]
     spec: PartitionSpec,
@@ -78,9 +78,9 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 spec.reconfigurable = reconfigurable;
                 spec.allocation = allocation;
                 let line = if no_wait {
-                    LinePolicy::Refuse
+                    OnNoCapacity::Refuse
                 } else {
-                    LinePolicy::Wait
+                    OnNoCapacity::Wait
                 };
                 create(&connection, id, spec, line, global.output, output).await
             }
@@ -99,7 +99,7 @@ async fn create(
     connection: &Connection,
     id: PartitionId,
     spec: PartitionSpec,
-    line: LinePolicy,
+    line: OnNoCapacity,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
@@ -138,7 +138,7 @@ async fn activate(
     let (id, size, owner) = (request.id.clone(), request.spec.size, request.owner.clone());
     let attempt = request.attempt;
     let (told, mut tell) = (output.clone(), tokio::sync::watch::channel(false));
-    let mut on_wait = |waiting: &ipu_core::Waiting| {
+    let mut on_wait = |waiting: &ipu_core::QueueStatus| {
         told.status(Some(&text::waiting(size, waiting)));
         if never_fits(&waiting.reason) {
             let _ = tell.0.send(true);
@@ -165,7 +165,7 @@ async fn activate(
     Ok(Code::Done)
 }
 
-async fn rows(connection: &Connection) -> Result<Vec<Row>, Failure> {
+async fn rows(connection: &Connection) -> Result<Vec<PartitionRow>, Failure> {
     let found = connection
         .controller
         .list_partitions(None)
@@ -179,12 +179,12 @@ async fn rows(connection: &Connection) -> Result<Vec<Row>, Failure> {
             .as_ref()
             .is_none_or(|name| *name == connection.name)
     };
-    let mut rows: Vec<Row> = entries.iter().filter(here).map(row_of_entry).collect();
+    let mut rows: Vec<PartitionRow> = entries.iter().filter(here).map(row_of_entry).collect();
     for partition in found {
         match rows.iter_mut().find(|row| row.id == partition.id) {
             Some(row) => fill(row, &partition),
             None => {
-                let mut row = Row {
+                let mut row = PartitionRow {
                     id: partition.id.clone(),
                     spec: partition.spec.clone(),
                     cluster: None,
@@ -202,8 +202,8 @@ async fn rows(connection: &Connection) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-fn row_of_entry(entry: &Entry) -> Row {
-    Row {
+fn row_of_entry(entry: &Entry) -> PartitionRow {
+    PartitionRow {
         id: entry.id.clone(),
         spec: entry.spec.clone(),
         cluster: None,
@@ -214,7 +214,7 @@ fn row_of_entry(entry: &Entry) -> Row {
     }
 }
 
-fn fill(row: &mut Row, partition: &Found) {
+fn fill(row: &mut PartitionRow, partition: &Found) {
     row.cluster = partition.cluster.as_ref().map(ToString::to_string);
     row.ipus.clone_from(&partition.ipus);
     row.state = Some(partition.state.label().to_owned());
@@ -226,7 +226,7 @@ async fn list(connection: &Connection, format: Format, output: &Output) -> Resul
     Ok(Code::Done)
 }
 
-fn table_of(rows: &[Row]) -> String {
+fn table_of(rows: &[PartitionRow]) -> String {
     let mut table = Table::new(&[
         "PARTITION",
         "CLUSTER",
@@ -269,7 +269,7 @@ async fn get(
     Ok(Code::Done)
 }
 
-async fn row(connection: &Connection, id: &PartitionId) -> Result<Row, Failure> {
+async fn row(connection: &Connection, id: &PartitionId) -> Result<PartitionRow, Failure> {
     let rows = rows(connection).await?;
     rows.into_iter()
         .find(|row| row.id == *id)
@@ -319,7 +319,13 @@ async fn remove(
     let entry = connection.ledger.get(id).await.map_err(ledger_failure)?;
     match entry {
         None if force => {
-            let removal = ensure_absent(&*connection.controller, id, Removal::Forced, &Wait::default()).await;
+            let removal = ensure_absent(
+                &*connection.controller,
+                id,
+                Removal::Forced,
+                &WaitOptions::default(),
+            )
+            .await;
             removal.map_err(controller_failure)?;
         }
         None => {

@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 
 use ipu_core::{
-    Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, LineRules, Observation, PartitionId,
-    PartitionSpec, Placement, PlacementRequest, Reason, Topology, Violation, place, plan,
+    Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, Observation, PartitionId, PartitionSpec,
+    Placement, PlacementRequest, QueuePolicy, Reason, Topology, Violation, place, plan,
 };
 use ipu_k8s::crd::Manifest;
 use ipu_vipu_client::VipuController as _;
@@ -25,17 +25,17 @@ const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
-    jobs: Vec<Planned>,
+struct PlanOutput {
+    jobs: Vec<PlannedPartition>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Planned {
+struct PlannedPartition {
     name: String,
     /// What is wrong with the manifest; empty if it can run.
     violations: Vec<Violation>,
-    partitions: Vec<Wanted>,
+    partitions: Vec<RequestedPartition>,
     /// Workers of each instance.
     workers: u32,
     /// The effects of the first pass.
@@ -46,7 +46,7 @@ struct Planned {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wanted {
+struct RequestedPartition {
     instance: u32,
     id: PartitionId,
     #[serde(flatten)]
@@ -56,7 +56,7 @@ struct Wanted {
 /// Whether the partitions of a job fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
+pub(crate) enum FitResult {
     Now,
     Unknown,
     Waits,
@@ -66,7 +66,7 @@ pub(crate) enum Verdict {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Fit {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: FitResult,
     pub(crate) why: String,
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn jobs(
         allocation: arguments.allocation,
         priority: None,
     };
-    let mut answer = Answer { jobs: Vec::new() };
+    let mut answer = PlanOutput { jobs: Vec::new() };
     for manifest in manifests {
         answer.jobs.push(one(manifest, &overrides, &fit, output).await?);
     }
@@ -119,9 +119,9 @@ pub(crate) async fn jobs(
         .max();
     Ok(match (invalid, worst) {
         (true, _) => Code::Data,
-        (false, Some(Verdict::Never)) => Code::Impossible,
-        (false, Some(Verdict::Waits)) => Code::NoRoom,
-        (false, Some(Verdict::Now | Verdict::Unknown) | None) => Code::Done,
+        (false, Some(FitResult::Never)) => Code::Impossible,
+        (false, Some(FitResult::Waits)) => Code::NoRoom,
+        (false, Some(FitResult::Now | FitResult::Unknown) | None) => Code::Done,
     })
 }
 
@@ -130,12 +130,12 @@ async fn one(
     overrides: &Overrides,
     fit: &impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
     output: &Output,
-) -> Result<Planned, Failure> {
+) -> Result<PlannedPartition, Failure> {
     let name = manifest::name_of(&manifest);
     let job = match manifest::parse(manifest, overrides, output) {
         Ok(job) => job,
         Err(violations) => {
-            return Ok(Planned {
+            return Ok(PlannedPartition {
                 name,
                 violations,
                 partitions: Vec::new(),
@@ -149,14 +149,14 @@ async fn one(
     let spec = job.spec;
     let first = plan(&spec, &Observation::of_new_job(now()));
     let partitions = (0..spec.instances())
-        .map(|instance| Wanted {
+        .map(|instance| RequestedPartition {
             instance,
             id: spec.partition_id(instance),
             spec: spec.partition().clone(),
         })
         .collect();
     let fit = fit(&spec).await?;
-    Ok(Planned {
+    Ok(PlannedPartition {
         name,
         violations: Vec::new(),
         partitions,
@@ -177,7 +177,7 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
         .collect();
     let Ok(found) = Topology::from_agents(&agents) else {
         return Ok(Fit {
-            verdict: Verdict::Unknown,
+            verdict: FitResult::Unknown,
             why: "the controller does not tell its hardware".to_owned(),
         });
     };
@@ -197,7 +197,7 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             Placement::Fits(block) => inventory
                 .occupy(entry.id.clone(), block)
                 .map_err(|error| Failure::because(Code::Bug, "try the line out", error))?,
-            _ if entry.passed_over >= LineRules::default().overtake_limit => held = Some(entry),
+            _ if entry.passed_over >= QueuePolicy::default().overtake_limit => held = Some(entry),
             _ => {}
         }
     }
@@ -214,9 +214,9 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             Placement::Impossible(why) => {
                 let reason = Reason::from(why);
                 let verdict = if never_fits(&reason) {
-                    Verdict::Never
+                    FitResult::Never
                 } else {
-                    Verdict::Waits
+                    FitResult::Waits
                 };
                 return Ok(Fit {
                     verdict,
@@ -233,12 +233,12 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
     }
     if let Some(held) = held {
         return Ok(Fit {
-            verdict: Verdict::Waits,
+            verdict: FitResult::Waits,
             why: format!("{} was passed over often enough and goes first{line}", held.id),
         });
     }
     Ok(Fit {
-        verdict: Verdict::Now,
+        verdict: FitResult::Now,
         why: format!(
             "{} of {} IPUs are free then",
             inventory.free(),
@@ -262,7 +262,7 @@ async fn ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Fai
     Ok(entries)
 }
 
-fn text_of(answer: &Answer) -> String {
+fn text_of(answer: &PlanOutput) -> String {
     let mut text = String::new();
     for job in &answer.jobs {
         text.push_str(&format!("IPUJob {}\n", job.name));
@@ -293,10 +293,10 @@ fn text_of(answer: &Answer) -> String {
         }
         if let Some(fit) = &job.fit {
             let verdict = match fit.verdict {
-                Verdict::Now => "fits now",
-                Verdict::Unknown => "may fit",
-                Verdict::Waits => "would wait",
-                Verdict::Never => "cannot fit",
+                FitResult::Now => "fits now",
+                FitResult::Unknown => "may fit",
+                FitResult::Waits => "would wait",
+                FitResult::Never => "cannot fit",
             };
             text.push_str(&format!("  {verdict}: {}\n", fit.why));
         }

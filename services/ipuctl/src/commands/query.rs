@@ -12,7 +12,7 @@ use crate::table::render;
 /// The fields of the proxy's `/query` (seed 000 §6.9), and more.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct QueryOutput {
     size: u32,
     available: bool,
     num_of_partitions: u32,
@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: Query, global: &Global, output: &Output) -> R
     spec.allocation = arguments.allocation;
     let rooms = connection.ledger.query(&spec).await.map_err(ledger_failure)?;
     let size = arguments.size.get();
-    let mut answer = Answer {
+    let mut answer = QueryOutput {
         size,
         available: false,
         num_of_partitions: 0,

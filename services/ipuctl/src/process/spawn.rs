@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ipu_core::{Exit, Timestamp};
 
-use crate::output::{Output, Stream, Tail};
+use crate::output::{Output, OutputTail, Stream};
 
 /// A process to be started.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub(crate) struct SpawnError(#[from] std::io::Error);
 #[derive(Debug)]
 pub(crate) struct Supervised {
     orders: UnixStream,
-    tail: Tail,
+    tail: OutputTail,
 }
 
 impl Supervised {
@@ -116,7 +116,7 @@ pub(crate) fn start(
     }
     let mut child = command.spawn()?;
     writeln!(&orders, "go")?;
-    let tail = Tail::default();
+    let tail = OutputTail::default();
     let mut readers = Vec::new();
     if let Some((output, label)) = output {
         let out = child

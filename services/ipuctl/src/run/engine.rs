@@ -11,10 +11,10 @@ use ipu_core::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::job::HostJob;
-use super::partitions::{CHECK, Partitions, Step};
-use super::processes::{News, Processes, Role, Start, Which};
+use super::partitions::{CHECK, Changed, Partitions};
+use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
 use super::signals::Signals;
-use super::{Setting, progress::Progress};
+use super::{RunContext, progress::Progress};
 use crate::clock::now;
 use crate::exit_code::{Code, Failure};
 
@@ -33,10 +33,10 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(500);
 /// One run of one job.
 pub(crate) struct Engine<'a> {
     job: &'a HostJob,
-    setting: &'a Setting,
+    setting: &'a RunContext,
     partitions: Partitions,
     processes: Processes,
-    news: UnboundedReceiver<News>,
+    news: UnboundedReceiver<ProcessUpdate>,
     progress: Progress,
     submitted: Timestamp,
     status: JobStatus,
@@ -49,7 +49,7 @@ pub(crate) struct Engine<'a> {
 }
 
 /// How a run ended.
-pub(crate) struct Ended {
+pub(crate) struct RunResult {
     /// What was recorded last.
     pub(crate) status: JobStatus,
     /// What was recorded when the job finished by itself, if it did.
@@ -63,7 +63,7 @@ pub(crate) struct Ended {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(job: &'a HostJob, setting: &'a Setting, partitions: Partitions) -> Self {
+    pub(crate) fn new(job: &'a HostJob, setting: &'a RunContext, partitions: Partitions) -> Self {
         let (sender, news) = unbounded_channel();
         Self {
             job,
@@ -82,7 +82,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs the job to its end, and gives back everything that it held.
-    pub(crate) async fn run(mut self, mut signals: Signals) -> Ended {
+    pub(crate) async fn run(mut self, mut signals: Signals) -> RunResult {
         loop {
             let (plan, finished) = match self.pass_or_signal(&mut signals).await {
                 None if signals.count() > 2 => break,
@@ -115,7 +115,7 @@ impl<'a> Engine<'a> {
             .await;
         }
         self.setting.output.status(None);
-        Ended {
+        RunResult {
             status: self.status,
             concluded: self.concluded,
             processes: self.processes,
@@ -206,7 +206,7 @@ impl<'a> Engine<'a> {
                     .partitions
                     .ensure(&self.job.spec, *instance, *attempt, spec)
                     .await?;
-                Ok(matches!(step, Step::Moved))
+                Ok(matches!(step, Changed::Moved))
             }
             Effect::ResetPartition {
                 instance,
@@ -216,20 +216,20 @@ impl<'a> Engine<'a> {
                 .partitions
                 .reset(*instance, *attempt, partition)
                 .await
-                .map(|step| matches!(step, Step::Moved)),
+                .map(|step| matches!(step, Changed::Moved)),
             Effect::StartWorker {
                 instance,
                 worker,
                 attempt,
                 partition,
             } => {
-                let which = Which {
+                let which = ProcessId {
                     instance: *instance,
-                    role: Role::Worker(*worker),
+                    role: ProcessRole::Worker(*worker),
                 };
                 let what = self.job.worker(self.partitions.address(), partition, *worker);
                 let label = self.job.label(which);
-                self.processes.start(Start {
+                self.processes.start(StartProcess {
                     which,
                     attempt: *attempt,
                     partition: partition.clone(),
@@ -243,14 +243,14 @@ impl<'a> Engine<'a> {
                 attempt,
                 partition,
             } => {
-                let which = Which {
+                let which = ProcessId {
                     instance: *instance,
-                    role: Role::Launcher,
+                    role: ProcessRole::Launcher,
                 };
                 let address = self.partitions.address();
                 let what = self.job.launcher(self.setting, address, partition, *instance)?;
                 let label = self.job.label(which);
-                self.processes.start(Start {
+                self.processes.start(StartProcess {
                     which,
                     attempt: *attempt,
                     partition: partition.clone(),
@@ -264,16 +264,16 @@ impl<'a> Engine<'a> {
                 worker,
                 attempt,
             } => {
-                let which = Which {
+                let which = ProcessId {
                     instance: *instance,
-                    role: Role::Worker(*worker),
+                    role: ProcessRole::Worker(*worker),
                 };
                 Ok(self.processes.stop(which, *attempt))
             }
             Effect::StopLauncher { instance, attempt } => Ok(self.processes.stop(
-                Which {
+                ProcessId {
                     instance: *instance,
-                    role: Role::Launcher,
+                    role: ProcessRole::Launcher,
                 },
                 *attempt,
             )),
@@ -283,7 +283,7 @@ impl<'a> Engine<'a> {
                 partition,
             } => {
                 let step = self.partitions.release(*instance, *attempt, partition).await?;
-                Ok(matches!(step, Step::Moved))
+                Ok(matches!(step, Changed::Moved))
             }
             other => Err(Failure::new(
                 Code::Bug,

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipu_core::{IpuofEnv, JobSpec, PartitionId, Shape};
+use ipu_core::{IpuofEnv, JobKind, JobSpec, PartitionId};
 use ipu_k8s::crd::HostContainer;
 
-use super::Setting;
+use super::RunContext;
 use super::environment::{self, Variables};
-use super::processes::{Role, Which};
+use super::processes::{ProcessId, ProcessRole};
 use super::remote::{self, WorkerFile};
 use crate::exit_code::{Code, Failure};
 use crate::process::{Spawn, Terminal};
@@ -62,7 +62,7 @@ impl HostJob {
 
     fn require_programs(&self) -> Result<(), Failure> {
         let workers = self.container.program();
-        if workers.is_none() && matches!(self.spec.shape(), Shape::Workers) {
+        if workers.is_none() && matches!(self.spec.shape(), JobKind::Workers) {
             return Err(Failure::new(
                 Code::Data,
                 format!(
@@ -83,7 +83,7 @@ impl HostJob {
             0,
         );
         self.require(workers.as_deref(), &variables)?;
-        if let Shape::Launcher { command } = self.spec.shape() {
+        if let JobKind::Launcher { command } = self.spec.shape() {
             self.require(Some(command), &variables)?;
         }
         Ok(())
@@ -113,11 +113,13 @@ impl HostJob {
     }
 
     /// What people call a process.
-    pub(crate) fn label(&self, which: Which) -> String {
+    pub(crate) fn label(&self, which: ProcessId) -> String {
         match which.role {
-            Role::Worker(worker) => format!("worker-{}", self.spec.worker_index(which.instance, worker)),
-            Role::Launcher if self.spec.instances() > 1 => format!("launcher-{}", which.instance),
-            Role::Launcher => "launcher".to_owned(),
+            ProcessRole::Worker(worker) => {
+                format!("worker-{}", self.spec.worker_index(which.instance, worker))
+            }
+            ProcessRole::Launcher if self.spec.instances() > 1 => format!("launcher-{}", which.instance),
+            ProcessRole::Launcher => "launcher".to_owned(),
         }
     }
 
@@ -131,7 +133,7 @@ impl HostJob {
     /// What the launcher of an instance becomes; nothing if it only holds the partition for people who come from elsewhere.
     pub(crate) fn launcher(
         &self,
-        setting: &Setting,
+        setting: &RunContext,
         address: &Address,
         partition: &PartitionId,
         instance: u32,
@@ -160,17 +162,17 @@ impl HostJob {
             self.spec.launcher_env(),
         );
         match self.spec.shape() {
-            Shape::Launcher { command } => {
+            JobKind::Launcher { command } => {
                 let command = environment::command(command, &variables);
                 Ok(Some(self.spawn(command, variables, Terminal::Detached)))
             }
-            Shape::Interactive { ttl } => {
+            JobKind::Interactive { ttl } => {
                 if self.spec.workers_per_instance() == 1 {
                     variables.push(("IPUOF_VIPU_API_GCD_ID".to_owned(), "0".to_owned()));
                 }
                 Ok(self.session(setting, variables, *ttl))
             }
-            Shape::Workers => Err(Failure::new(
+            JobKind::Workers => Err(Failure::new(
                 Code::Bug,
                 "a launcher was planned for a job without one",
             )),
@@ -182,7 +184,7 @@ impl HostJob {
     }
 
     /// A shell on the terminal, or what a person elsewhere needs.
-    fn session(&self, setting: &Setting, variables: Variables, ttl: Duration) -> Option<Spawn> {
+    fn session(&self, setting: &RunContext, variables: Variables, ttl: Duration) -> Option<Spawn> {
         let seconds = ttl.as_secs();
         if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
             let shell = std::env::var("SHELL").ok().filter(|shell| !shell.is_empty());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipu_core::{
-    JobSpec, LinePolicy, Owner, PartitionFacts, PartitionId, PartitionSpec, Reason, Request, Waiting,
+    JobSpec, OnNoCapacity, Owner, PartitionFacts, PartitionId, PartitionSpec, QueueStatus, Reason, Request,
 };
-use ipu_ledger::{Answer, Grant, Pending, Released};
+use ipu_ledger::{EnsureOutcome, Grant, Pending, Released};
 use ipu_vipu_client::{GrpcController, VipuController as _};
 
 use super::job::Address;
@@ -27,7 +27,7 @@ pub(crate) const OWNER_KIND: &str = "HostRun";
 
 /// Whether a step changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum Changed {
     /// It did.
     Moved,
     /// It did not.
@@ -41,7 +41,7 @@ pub(crate) struct Partitions {
     output: Output,
     address: Address,
     holder: String,
-    line: LinePolicy,
+    line: OnNoCapacity,
     facts: BTreeMap<u32, PartitionFacts>,
     /// The last request of each instance that has or wants a partition.
     requests: BTreeMap<u32, Request>,
@@ -51,7 +51,7 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    pub(crate) fn new(connection: &Connection, line: LinePolicy, output: &Output) -> Result<Self, Failure> {
+    pub(crate) fn new(connection: &Connection, line: OnNoCapacity, output: &Output) -> Result<Self, Failure> {
         let holder =
             Holder::own().map_err(|error| Failure::because(Code::Host, "name this process", error))?;
         let address = &connection.address;
@@ -130,7 +130,7 @@ impl Partitions {
         instance: u32,
         attempt: u32,
         spec: &PartitionSpec,
-    ) -> Result<Step, Failure> {
+    ) -> Result<Changed, Failure> {
         let mut request = Request::of_instance(owner(job), instance, spec.clone());
         request.attempt = attempt;
         request.priority = job.priority();
@@ -142,7 +142,7 @@ impl Partitions {
         self.ask(instance, request).await
     }
 
-    async fn ask(&mut self, instance: u32, request: Request) -> Result<Step, Failure> {
+    async fn ask(&mut self, instance: u32, request: Request) -> Result<Changed, Failure> {
         let attempt = request.attempt;
         // Recorded before the call: whatever becomes of it, there may be something to release.
         self.requests.insert(instance, request.clone());
@@ -160,7 +160,7 @@ impl Partitions {
         instance: u32,
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Step, Failure> {
+    ) -> Result<Changed, Failure> {
         let Some(request) = self.requests.get_mut(&instance) else {
             return Err(Failure::new(
                 Code::Bug,
@@ -177,14 +177,14 @@ impl Partitions {
         self.take_in(instance, answer).await
     }
 
-    async fn take_in(&mut self, instance: u32, answer: Answer) -> Result<Step, Failure> {
+    async fn take_in(&mut self, instance: u32, answer: EnsureOutcome) -> Result<Changed, Failure> {
         let Some(request) = self.requests.get(&instance) else {
-            return Ok(Step::Same);
+            return Ok(Changed::Same);
         };
         let (attempt, size) = (request.attempt, request.spec.size);
         self.waiting.remove(&instance);
         let facts = match answer {
-            Answer::Active(grant) => {
+            EnsureOutcome::Active(grant) => {
                 self.say_active(instance, &grant).await;
                 PartitionFacts::Active {
                     attempt: grant.attempt,
@@ -192,25 +192,27 @@ impl Partitions {
                     controller: grant.controller,
                 }
             }
-            Answer::Pending(Pending::Failed { errors }) => PartitionFacts::Failed { attempt, errors },
-            Answer::Pending(Pending::Releasing) => PartitionFacts::Releasing,
-            Answer::Pending(Pending::Unanswered { controller, detail }) => {
+            EnsureOutcome::Pending(Pending::Failed { errors }) => PartitionFacts::Failed { attempt, errors },
+            EnsureOutcome::Pending(Pending::Releasing) => PartitionFacts::Releasing,
+            EnsureOutcome::Pending(Pending::Unanswered { controller, detail }) => {
                 self.waiting.insert(
                     instance,
                     format!("controller {controller} does not answer: {detail}"),
                 );
                 PartitionFacts::Pending { attempt }
             }
-            Answer::Pending(_) => PartitionFacts::Pending { attempt },
-            Answer::Waiting(waiting) if never_fits(&waiting.reason) => return Err(refused(size, &waiting)),
-            Answer::Waiting(waiting) => {
+            EnsureOutcome::Pending(_) => PartitionFacts::Pending { attempt },
+            EnsureOutcome::Waiting(waiting) if never_fits(&waiting.reason) => {
+                return Err(refused(size, &waiting));
+            }
+            EnsureOutcome::Waiting(waiting) => {
                 self.waiting.insert(instance, text::waiting(size, &waiting));
                 PartitionFacts::Waiting {
                     reason: waiting.reason,
                     attempt,
                 }
             }
-            Answer::Refused(waiting) => {
+            EnsureOutcome::Refused(waiting) => {
                 self.forget(instance);
                 return Err(refused(size, &waiting));
             }
@@ -230,10 +232,10 @@ impl Partitions {
         instance: u32,
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Step, Failure> {
+    ) -> Result<Changed, Failure> {
         let Some(request) = self.requests.get(&instance) else {
             self.facts.remove(&instance);
-            return Ok(Step::Moved);
+            return Ok(Changed::Moved);
         };
         let released = self
             .ledger
@@ -250,12 +252,12 @@ impl Partitions {
             }
             Released::LeftLine | Released::Nothing => {
                 self.forget(instance);
-                Ok(Step::Moved)
+                Ok(Changed::Moved)
             }
             _ => {
                 self.output.say(&format!("partition {partition} released"));
                 self.forget(instance);
-                Ok(Step::Moved)
+                Ok(Changed::Moved)
             }
         }
     }
@@ -272,12 +274,12 @@ impl Partitions {
         self.waiting.remove(&instance);
     }
 
-    fn now_is(&mut self, instance: u32, facts: PartitionFacts) -> Step {
+    fn now_is(&mut self, instance: u32, facts: PartitionFacts) -> Changed {
         let before = self.facts.insert(instance, facts.clone());
         if before == Some(facts) {
-            Step::Same
+            Changed::Same
         } else {
-            Step::Moved
+            Changed::Moved
         }
     }
 
@@ -315,7 +317,7 @@ pub(crate) fn never_fits(reason: &Reason) -> bool {
 }
 
 /// A request that does not fit and was not to wait.
-pub(crate) fn refused(size: ipu_core::IpuCount, waiting: &Waiting) -> Failure {
+pub(crate) fn refused(size: ipu_core::IpuCount, waiting: &QueueStatus) -> Failure {
     let (code, when) = if never_fits(&waiting.reason) {
         (Code::Impossible, "cannot fit")
     } else {

@@ -16,7 +16,7 @@ const VANISH: Duration = Duration::from_secs(10);
 
 /// Which process of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// The launcher.
     Launcher,
     /// A worker, by its number within the instance.
@@ -25,23 +25,23 @@ pub(crate) enum Role {
 
 /// Which process of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Which {
+pub(crate) struct ProcessId {
     pub(crate) instance: u32,
-    pub(crate) role: Role,
+    pub(crate) role: ProcessRole,
 }
 
 /// News of a process.
 #[derive(Debug)]
-pub(crate) struct News {
-    which: Which,
+pub(crate) struct ProcessUpdate {
+    which: ProcessId,
     attempt: u32,
     event: ProcessEvent,
 }
 
 /// A process to be started.
 #[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) which: Which,
+pub(crate) struct StartProcess {
+    pub(crate) which: ProcessId,
     pub(crate) attempt: u32,
     /// The partition that it uses.
     pub(crate) partition: PartitionId,
@@ -54,7 +54,7 @@ pub(crate) struct Start {
 /// What is told of a process at the end.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Record {
+pub(crate) struct ProcessRecord {
     pub(crate) instance: u32,
     pub(crate) partition: PartitionId,
     pub(crate) process: String,
@@ -81,15 +81,15 @@ struct Entry {
 /// The processes of one run.
 #[derive(Debug)]
 pub(crate) struct Processes {
-    entries: BTreeMap<Which, Entry>,
-    records: Vec<Record>,
-    news: UnboundedSender<News>,
+    entries: BTreeMap<ProcessId, Entry>,
+    records: Vec<ProcessRecord>,
+    news: UnboundedSender<ProcessUpdate>,
     output: Output,
     grace: Duration,
 }
 
 impl Processes {
-    pub(crate) fn new(output: Output, grace: Duration, news: UnboundedSender<News>) -> Self {
+    pub(crate) fn new(output: Output, grace: Duration, news: UnboundedSender<ProcessUpdate>) -> Self {
         Self {
             entries: BTreeMap::new(),
             records: Vec::new(),
@@ -100,7 +100,7 @@ impl Processes {
     }
 
     /// Starts a process, unless it is there already.
-    pub(crate) fn start(&mut self, start: Start) {
+    pub(crate) fn start(&mut self, start: StartProcess) {
         if self.entries.contains_key(&start.which) {
             return;
         }
@@ -125,7 +125,7 @@ impl Processes {
                     // Nobody looks after what is left; nothing else of this partition is of use any more either.
                     process::end_marked(&mark, VANISH);
                 }
-                let _ = news.send(News {
+                let _ = news.send(ProcessUpdate {
                     which,
                     attempt,
                     event,
@@ -146,7 +146,7 @@ impl Processes {
     }
 
     /// Stops a process of this attempt and forgets it; true if there is nothing left of it.
-    pub(crate) fn stop(&mut self, which: Which, attempt: u32) -> bool {
+    pub(crate) fn stop(&mut self, which: ProcessId, attempt: u32) -> bool {
         let Some(entry) = self
             .entries
             .get_mut(&which)
@@ -180,7 +180,7 @@ impl Processes {
     }
 
     /// Takes in what has happened.
-    pub(crate) fn learn(&mut self, news: News) {
+    pub(crate) fn learn(&mut self, news: ProcessUpdate) {
         let Some(mut entry) = self.entries.remove(&news.which) else {
             return;
         };
@@ -214,7 +214,7 @@ impl Processes {
         }
     }
 
-    fn end(&mut self, entry: &mut Entry, which: Which, exit: Exit, at: Timestamp, last_lines: String) {
+    fn end(&mut self, entry: &mut Entry, which: ProcessId, exit: Exit, at: Timestamp, last_lines: String) {
         self.record(entry, which, Some(exit.code()), exit.to_string(), at);
         entry.phase = ProcessPhase::Exited {
             exit,
@@ -224,8 +224,8 @@ impl Processes {
         };
     }
 
-    fn record(&mut self, entry: &Entry, which: Which, exit_code: Option<u8>, end: String, at: Timestamp) {
-        self.records.push(Record {
+    fn record(&mut self, entry: &Entry, which: ProcessId, exit_code: Option<u8>, end: String, at: Timestamp) {
+        self.records.push(ProcessRecord {
             instance: which.instance,
             partition: entry.partition.clone(),
             process: entry.label.clone(),
@@ -249,15 +249,15 @@ impl Processes {
                 phase: entry.phase.clone(),
             };
             match which.role {
-                Role::Launcher => facts.launcher = Some(process(0)),
-                Role::Worker(index) => facts.workers.push(process(index)),
+                ProcessRole::Launcher => facts.launcher = Some(process(0)),
+                ProcessRole::Worker(index) => facts.workers.push(process(index)),
             }
         }
         instances
     }
 
     /// How each process ended, in the order in which they did.
-    pub(crate) fn records(&self) -> &[Record] {
+    pub(crate) fn records(&self) -> &[ProcessRecord] {
         &self.records
     }
 }

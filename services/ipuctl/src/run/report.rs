@@ -3,9 +3,9 @@
 use ipu_core::{FirstFailure, JobPhase, JobStatus};
 use serde::Serialize;
 
-use super::engine::Ended;
+use super::engine::RunResult;
 use super::job::HostJob;
-use super::processes::Record;
+use super::processes::ProcessRecord;
 use crate::exit_code::Code;
 use crate::table::Table;
 
@@ -25,11 +25,11 @@ pub(crate) struct Report {
     restarts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_failure: Option<FirstFailure>,
-    processes: Vec<Record>,
+    processes: Vec<ProcessRecord>,
 }
 
 impl Report {
-    pub(crate) fn new(job: &HostJob, ended: &Ended) -> Self {
+    pub(crate) fn new(job: &HostJob, ended: &RunResult) -> Self {
         let key = job.spec.key();
         let (code, of) = code(ended);
         let concluded = ended.concluded.as_ref();
@@ -94,7 +94,7 @@ fn sentence(status: &JobStatus) -> String {
 }
 
 /// The exit code, and whose it is.
-pub(crate) fn code(ended: &Ended) -> (Code, &'static str) {
+pub(crate) fn code(ended: &RunResult) -> (Code, &'static str) {
     match (&ended.failure, ended.signal, &ended.concluded) {
         (Some(failure), _, _) => (failure.code, "ipuctl"),
         (None, _, Some(status)) => (Code::Job(status.exit_code.unwrap_or(0)), "job"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ipu_test_cluster::{Cluster, Extent, Image, mpi_image, shared_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, Image, mpi_image, shared_with};
 use serde_json::{Value, json};
 
 use crate::support::Scene;
@@ -13,7 +13,7 @@ const LAUNCHER: &str = "local/ipu-launcher:1";
 #[test]
 fn mpirun_starts_ranks_in_the_workers_and_passes_their_failure_on() {
     let name = "mpirun_starts_ranks_in_the_workers_and_passes_their_failure_on";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     if !load(name, cluster) {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
-use ipu_test_cluster::{Extent, private_with, shared_with};
+use ipu_test_cluster::{ClusterProfile, private_with, shared_with};
 use serde_json::json;
 
 use crate::support::{Running, Scene, pod};
@@ -30,7 +30,7 @@ fn err(output: &Output) -> String {
 #[test]
 fn a_remote_command_has_its_streams_and_its_exit_code() {
     let name = "a_remote_command_has_its_streams_and_its_exit_code";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     let scene = Scene::new(cluster, "streams", &["w-0"]);
@@ -72,7 +72,7 @@ fn a_remote_command_has_its_streams_and_its_exit_code() {
 #[test]
 fn the_agent_runs_words_by_the_shell_of_the_worker() {
     let name = "the_agent_runs_words_by_the_shell_of_the_worker";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     let scene = Scene::new(cluster, "agent", &["w-0", "w-1"]);
@@ -110,7 +110,7 @@ fn the_agent_runs_words_by_the_shell_of_the_worker() {
 #[test]
 fn what_may_not_be_started_or_is_not_there_says_so() {
     let name = "what_may_not_be_started_or_is_not_there_says_so";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     let scene = Scene::new(cluster, "refused", &["w-0"]);
@@ -127,7 +127,7 @@ fn what_may_not_be_started_or_is_not_there_says_so() {
 #[test]
 fn a_remote_command_ends_with_the_signal_that_the_launcher_gets() {
     let name = "a_remote_command_ends_with_the_signal_that_the_launcher_gets";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     let scene = Scene::new(cluster, "signals", &["w-0"]);
@@ -154,7 +154,7 @@ fn a_remote_command_ends_with_the_signal_that_the_launcher_gets() {
 #[test]
 fn a_connection_that_breaks_is_told_from_a_command_that_fails() {
     let name = "a_connection_that_breaks_is_told_from_a_command_that_fails";
-    let Some(mut cluster) = private_with(name, Extent::Node) else {
+    let Some(mut cluster) = private_with(name, ClusterProfile::Node) else {
         return;
     };
     let running = {

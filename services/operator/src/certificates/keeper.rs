@@ -18,13 +18,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::made::Generation;
+use super::made::CertBundle;
 use super::names::asked_names;
 use super::secret::{AGAIN, KeepError, ROUND, StateSecret, call, now};
-use super::state::{Facts, Rotation, step};
+use super::state::{Rotation, RotationFacts, step};
 use crate::error::chain;
 use crate::metrics::Metrics;
-use crate::progress::Progress;
+use crate::progress::HealthRegistry;
 use crate::settings::Keeping;
 use crate::watching::wake_on_changes;
 
@@ -32,18 +32,18 @@ use crate::watching::wake_on_changes;
 const WANTED: &str = "the webhooks' certificate";
 const LOOP: &str = "certificates";
 
-pub(crate) struct Keeper {
+pub(crate) struct CertRotator {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) keeping: Keeping,
     pub(crate) rotation: Rotation,
-    pub(crate) progress: Progress,
+    pub(crate) progress: HealthRegistry,
     pub(crate) metrics: Metrics,
     /// What is served with; none before the first look.
     pub(crate) tls: watch::Sender<Option<Tls>>,
 }
 
-impl Keeper {
+impl CertRotator {
     /// Looks again and again. Never ends.
     pub(crate) async fn run(self) {
         self.progress.await_ready(WANTED);
@@ -101,7 +101,7 @@ impl Keeper {
     }
 
     /// One look, and after how long the next one is due.
-    async fn look(&self, served: &mut Option<Generation>) -> Result<Duration, KeepError> {
+    async fn look(&self, served: &mut Option<CertBundle>) -> Result<Duration, KeepError> {
         let now = now();
         let secret = self.state_secret();
         let (version, state) = secret
@@ -117,7 +117,7 @@ impl Keeper {
             None => false,
         };
         let asked = asked_names(hooks.clients());
-        let facts = Facts {
+        let facts = RotationFacts {
             now,
             names: &self.keeping.names.union(&asked).cloned().collect(),
             asked: &asked,
@@ -125,7 +125,7 @@ impl Keeper {
             trusted,
             rotation: &self.rotation,
         };
-        let make = |names: &_| Generation::make(names, now, self.rotation.validity);
+        let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
         match (step(state.as_ref(), &facts, make)?, &state) {
             (Some(next), _) => {
                 if secret.store(&next, version.as_deref(), &BTreeMap::new()).await? {
@@ -140,7 +140,7 @@ impl Keeper {
     }
 
     /// Serves with `current`, if it does not yet.
-    fn serve(&self, current: &Generation, served: &mut Option<Generation>) -> Result<(), KeepError> {
+    fn serve(&self, current: &CertBundle, served: &mut Option<CertBundle>) -> Result<(), KeepError> {
         if served.as_ref() == Some(current) {
             return Ok(());
         }

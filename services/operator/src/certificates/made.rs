@@ -15,7 +15,7 @@ const BACKDATED: u64 = 300;
 /// An authority and the one certificate that it signed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Generation {
+pub(crate) struct CertBundle {
     /// The authority's certificate, in PEM.
     pub(crate) ca: String,
     /// The server's, likewise.
@@ -28,7 +28,7 @@ pub(crate) struct Generation {
     pub(crate) not_after: u64,
 }
 
-impl Generation {
+impl CertBundle {
     /// Certificates for `names`, from `now` (in seconds since 1970) on for `validity`.
     pub(crate) fn make(names: &BTreeSet<String>, now: u64, validity: Duration) -> Result<Self, rcgen::Error> {
         let not_after = now + validity.as_secs();

@@ -14,11 +14,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::made::Generation;
+use super::made::CertBundle;
 use super::secret::{AGAIN, KeepError, ROUND, StateSecret, now};
-use super::state::{Facts, Rotation, State, step};
+use super::state::{Rotation, RotationFacts, RotationState, step};
 use crate::error::chain;
-use crate::progress::Progress;
+use crate::progress::HealthRegistry;
 use crate::settings::ProxyCertificate;
 use crate::watching::wake_on_changes;
 
@@ -32,7 +32,7 @@ pub(crate) struct ProxyKeeper {
     pub(crate) namespace: String,
     pub(crate) certificate: ProxyCertificate,
     pub(crate) rotation: Rotation,
-    pub(crate) progress: Progress,
+    pub(crate) progress: HealthRegistry,
     /// Whether the file of the authorities is written.
     pub(crate) trusts: watch::Sender<bool>,
 }
@@ -78,7 +78,7 @@ impl ProxyKeeper {
     }
 
     /// Reconciles once, and returns after how long the next time is due. `known` is the state whose authorities are in the file.
-    async fn reconcile(&self, known: &mut Option<State>) -> Result<Duration, KeepError> {
+    async fn reconcile(&self, known: &mut Option<RotationState>) -> Result<Duration, KeepError> {
         let now = now();
         let secret = StateSecret {
             api: self.secrets(),
@@ -92,7 +92,7 @@ impl ProxyKeeper {
             info!(file = %self.certificate.ca_file.display(), "trusts the authorities of the proxy's certificate");
             *known = Some(state.clone());
         }
-        let facts = Facts {
+        let facts = RotationFacts {
             now,
             names: &self.certificate.names,
             asked: &BTreeSet::new(),
@@ -101,7 +101,7 @@ impl ProxyKeeper {
             trusted: state.is_some(),
             rotation: &self.rotation,
         };
-        let make = |names: &_| Generation::make(names, now, self.rotation.validity);
+        let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
         let next = step(state.as_ref(), &facts, make)?;
         let changed = next.is_some();
         let Some(wanted) = next.or_else(|| state.clone()) else {

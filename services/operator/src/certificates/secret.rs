@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::state::{State, StateError};
+use super::state::{RotationState, StateError};
 
 /// The key of the state in the Secret.
 const KEY: &str = "certificates.json";
@@ -60,7 +60,7 @@ pub(super) struct StateSecret<'a> {
 /// The content of the Secret.
 pub(super) struct Stored {
     pub(super) version: String,
-    pub(super) state: Option<State>,
+    pub(super) state: Option<RotationState>,
     /// The other keys.
     pub(super) files: BTreeMap<String, Vec<u8>>,
 }
@@ -78,7 +78,10 @@ impl StateSecret<'_> {
             .flatten()
             .map(|(key, bytes)| (key, bytes.0))
             .collect();
-        let state = files.remove(KEY).map(|bytes| State::read(&bytes)).transpose()?;
+        let state = files
+            .remove(KEY)
+            .map(|bytes| RotationState::read(&bytes))
+            .transpose()?;
         Ok(Some(Stored {
             version: secret.metadata.resource_version.unwrap_or_default(),
             state,
@@ -89,7 +92,7 @@ impl StateSecret<'_> {
     /// Writes the state and `files` as one, unless another operator has written since `version`; returns whether it wrote.
     pub(super) async fn store(
         &self,
-        state: &State,
+        state: &RotationState,
         version: Option<&str>,
         files: &BTreeMap<&str, &str>,
     ) -> Result<bool, KeepError> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::made::Generation;
+use super::made::CertBundle;
 
 /// The form of the state that is written; a newer one is left alone.
 const FORMAT: u32 = 1;
@@ -45,26 +45,26 @@ impl Default for Rotation {
 /// What is in the Secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct State {
+pub(super) struct RotationState {
     format: u32,
-    pub(super) current: Generation,
+    pub(super) current: CertBundle,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<Next>,
+    next: Option<NextAction>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous_ca: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Next {
-    generation: Generation,
+struct NextAction {
+    generation: CertBundle,
     /// Since when its authority is known to be in every caBundle, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trusted_since: Option<u64>,
 }
 
 /// What a move is decided by.
-pub(super) struct Facts<'a> {
+pub(super) struct RotationFacts<'a> {
     /// Seconds since 1970.
     pub(super) now: u64,
     /// The names that the certificate has to be for, those of `asked` included.
@@ -72,7 +72,7 @@ pub(super) struct Facts<'a> {
     /// The names that the API server asks under.
     pub(super) asked: &'a BTreeSet<String>,
     /// What this operator serves with.
-    pub(super) served: Option<&'a Generation>,
+    pub(super) served: Option<&'a CertBundle>,
     /// Whether the [bundle](State::bundle) of the state is everywhere.
     pub(super) trusted: bool,
     pub(super) rotation: &'a Rotation,
@@ -92,7 +92,7 @@ struct Formatted {
     format: u32,
 }
 
-impl State {
+impl RotationState {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, StateError> {
         let Formatted { format } = serde_json::from_slice(bytes)?;
         if format > FORMAT {
@@ -101,7 +101,7 @@ impl State {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    fn beginning(current: Generation, previous_ca: Option<String>) -> Self {
+    fn beginning(current: CertBundle, previous_ca: Option<String>) -> Self {
         Self {
             format: FORMAT,
             current,
@@ -111,8 +111,8 @@ impl State {
     }
 
     /// The same with this one to come.
-    fn staged(mut self, generation: Generation) -> Self {
-        self.next = Some(Next {
+    fn staged(mut self, generation: CertBundle) -> Self {
+        self.next = Some(NextAction {
             generation,
             trusted_since: None,
         });
@@ -136,7 +136,7 @@ impl State {
     /// After how long the state has to be looked at again if nothing happens.
     pub(super) fn pause(&self, now: u64, rotation: &Rotation) -> Duration {
         let at = match &self.next {
-            Some(Next {
+            Some(NextAction {
                 trusted_since: Some(since),
                 ..
             }) => since + rotation.settle.as_secs(),
@@ -153,19 +153,19 @@ impl State {
 
 /// The state to write next, if another one than `state`; `make` makes certificates for the names that it is given.
 pub(super) fn step<E>(
-    state: Option<&State>,
-    facts: &Facts<'_>,
-    make: impl FnOnce(&BTreeSet<String>) -> Result<Generation, E>,
-) -> Result<Option<State>, E> {
+    state: Option<&RotationState>,
+    facts: &RotationFacts<'_>,
+    make: impl FnOnce(&BTreeSet<String>) -> Result<CertBundle, E>,
+) -> Result<Option<RotationState>, E> {
     let now = facts.now;
-    let lasts = |generation: &&Generation| now < generation.not_after;
+    let lasts = |generation: &&CertBundle| now < generation.not_after;
     let Some(state) = state else {
         let new = make(facts.names)?;
         // Whoever takes the Secret away has certificates renewed, and those that are trusted serve until then.
         let served = facts.served.filter(lasts);
         return Ok(Some(match served {
-            Some(served) => State::beginning(served.clone(), None).staged(new),
-            None => State::beginning(new, None),
+            Some(served) => RotationState::beginning(served.clone(), None).staged(new),
+            None => RotationState::beginning(new, None),
         }));
     };
     let current = &state.current;
@@ -176,7 +176,7 @@ pub(super) fn step<E>(
             Some(next) => next.clone(),
             None => make(facts.names)?,
         };
-        return Ok(Some(State::beginning(new, Some(current.ca.clone()))));
+        return Ok(Some(RotationState::beginning(new, Some(current.ca.clone()))));
     }
     let newest = next.unwrap_or(current);
     if !facts.names.is_subset(&newest.names) {
@@ -204,7 +204,7 @@ pub(super) fn step<E>(
         Some(since) if !nobody_answered && now < since + facts.rotation.settle.as_secs() => Ok(None),
         _ => {
             let previous = Some(current.ca.clone());
-            Ok(Some(State::beginning(next.generation.clone(), previous)))
+            Ok(Some(RotationState::beginning(next.generation.clone(), previous)))
         }
     }
 }

@@ -40,12 +40,12 @@ impl Held {
                 "done".into_response()
             }
         });
-        let room = Room {
+        let room = BodyBudget {
             small: 16,
             large: 2 * MAX,
             patience,
         };
-        let door = Arc::new(Door::with_room(routes.boxed(), MAX, room));
+        let door = Arc::new(WebhookServer::with_room(routes.boxed(), MAX, room));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(());

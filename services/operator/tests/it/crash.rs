@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ipu_test_cluster::{Cluster, Ends, Extent, FakeNodes, FakeOptions, private_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
 use ipu_testkit::Random;
 use kube::Client;
 use serde_json::Value;
@@ -55,7 +55,7 @@ fn variable(name: &str, default: u32) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_an_object_only_recovers_when_it_was_taken_for_dead() {
     let test = "a_node_that_is_an_object_only_recovers_when_it_was_taken_for_dead";
-    let Some(cluster) = private_with(test, Extent::ApiServer) else {
+    let Some(cluster) = private_with(test, ClusterProfile::ApiServer) else {
         return;
     };
     let client = Client::try_from(config(&cluster).await).unwrap();
@@ -74,7 +74,7 @@ async fn a_node_that_is_an_object_only_recovers_when_it_was_taken_for_dead() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random() {
     let test = "jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random";
-    let Some(cluster) = private_with(test, Extent::Controllers) else {
+    let Some(cluster) = private_with(test, ClusterProfile::Controllers) else {
         return;
     };
     let seed = variable("IPU_OPERATOR_CRASH_SEED", 6);
@@ -149,7 +149,7 @@ async fn jobs_end_or_say_why_they_wait_although_everything_is_killed_at_random()
 }
 
 /// Workers that serve a launcher never end by themselves; everything else does as the job's annotation says.
-fn life(pod: &Value) -> Ends {
+fn life(pod: &Value) -> ContainerEnd {
     let serves = pod["spec"]["containers"][0]["command"]
         .as_array()
         .is_some_and(|command| {
@@ -160,11 +160,11 @@ fn life(pod: &Value) -> Ends {
     let told = pod["metadata"]["annotations"]["test/life"].as_str();
     let told = told.and_then(|told| told.split_once(':'));
     match told.filter(|_| !serves) {
-        Some((millis, code)) => Ends::After {
+        Some((millis, code)) => ContainerEnd::After {
             time: Duration::from_millis(millis.parse().unwrap()),
             exit_code: code.parse().unwrap(),
         },
-        None => Ends::Never,
+        None => ContainerEnd::Never,
     }
 }
 

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_of_workers_runs_on_its_partition_and_completes() {
     let test = "a_job_of_workers_runs_on_its_partition_and_completes";
-    let Some(served) = Served::start(test, "completes").await else {
+    let Some(served) = ClusterFixture::start(test, "completes").await else {
         return;
     };
     let script = "echo $IPUOF_VIPU_API_PARTITION_ID gcd $IPUOF_VIPU_API_GCD_ID";
@@ -28,7 +28,7 @@ async fn a_job_of_workers_runs_on_its_partition_and_completes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_worker_is_named_with_its_code_and_its_last_words_and_tried_again() {
     let test = "a_failed_worker_is_named_with_its_code_and_its_last_words_and_tried_again";
-    let Some(served) = Served::start(test, "fails").await else {
+    let Some(served) = ClusterFixture::start(test, "fails").await else {
         return;
     };
     let mut failing = worker_job("bad", "echo no data; exit 7");
@@ -53,7 +53,7 @@ async fn a_failed_worker_is_named_with_its_code_and_its_last_words_and_tried_aga
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_does_not_fit_says_why_and_runs_once_it_does() {
     let test = "a_job_that_does_not_fit_says_why_and_runs_once_it_does";
-    let Some(served) = Served::start(test, "waits").await else {
+    let Some(served) = ClusterFixture::start(test, "waits").await else {
         return;
     };
     let whole = |name: &str| {
@@ -78,7 +78,7 @@ async fn a_job_that_does_not_fit_says_why_and_runs_once_it_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_deleted_by_hand_or_by_force_is_made_again_after_a_reset_and_its_job_goes_on() {
     let test = "a_worker_that_is_deleted_by_hand_or_by_force_is_made_again_after_a_reset_and_its_job_goes_on";
-    let Some(served) = Served::start(test, "deleted-by-hand").await else {
+    let Some(served) = ClusterFixture::start(test, "deleted-by-hand").await else {
         return;
     };
     // It ends well when it is told to, which is not the end of its work.

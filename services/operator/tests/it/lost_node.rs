@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ipu_operator::Settings;
-use ipu_test_cluster::{Extent, FakeNodes, FakeOptions, private_with};
+use ipu_test_cluster::{ClusterProfile, FakeNodes, FakeOptions, private_with};
 use kube::Client;
 use serde_json::{Value, json};
 use vipu_proxy::Proxy;
@@ -16,7 +16,7 @@ async fn a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_wh
 {
     let test =
         "a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_when_its_worker_is_taken_away";
-    let Some(cluster) = private_with(test, Extent::Controllers) else {
+    let Some(cluster) = private_with(test, ClusterProfile::Controllers) else {
         return;
     };
     define(&cluster).await;

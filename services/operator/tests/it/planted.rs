@@ -7,7 +7,7 @@ use ipu_test_cluster::{Cluster, mpi_image};
 use serde_json::Value;
 
 use self::failures::{IMAGE, Planted, planted};
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::walks::launcher;
 
 /// How many failures are planted unless `IPU_OPERATOR_PLANTED` says otherwise: one of each shape, and each by a code and by
@@ -20,7 +20,7 @@ const RIGHT: usize = 95;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_failure_names_the_worker_and_the_cause_that_were_planted() {
     let test = "the_first_failure_names_the_worker_and_the_cause_that_were_planted";
-    let started = Served::start_with(test, "planted", |_, operator| {
+    let started = ClusterFixture::start_with(test, "planted", |_, operator| {
         operator.launcher_image = Some(IMAGE.into());
     });
     let Some(served) = started.await else {

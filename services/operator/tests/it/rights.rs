@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::support::until;
 use crate::walks::{launching, load};
 
 /// Whether the account of the launcher of job `db` may do this in its namespace (a SubjectAccessReview).
-fn may(served: &Served, words: &[&str]) -> bool {
+fn may(served: &ClusterFixture, words: &[&str]) -> bool {
     let account = format!("--as=system:serviceaccount:{}:db-launcher", served.namespace);
     let all = [&["-n", served.namespace, "auth", "can-i", &account], words].concat();
     served.cluster.kubectl(&all).is_ok()
 }
 
-fn may_run_commands_in(served: &Served, pod: &str) -> bool {
+fn may_run_commands_in(served: &ClusterFixture, pod: &str) -> bool {
     let pod = format!("pods/{pod}");
     ["create", "get"]
         .iter()
@@ -36,7 +36,7 @@ fn victim(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_another_owner() {
     let test = "a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_another_owner";
-    let Some(served) = Served::start(test, "rights").await else {
+    let Some(served) = ClusterFixture::start(test, "rights").await else {
         return;
     };
     load(served.cluster).await;

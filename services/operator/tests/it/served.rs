@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipu_core::Topology;
 use ipu_operator::{Operator, Settings};
-use ipu_test_cluster::{Cluster, Extent, shared_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, shared_with};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -22,7 +22,7 @@ use crate::webhooks::register;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// An operator of one namespace, a proxy, and behind that a simulated controller of 32 IPUs unless a test has its own.
-pub(crate) struct Served {
+pub(crate) struct ClusterFixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: &'static str,
     operator: Operator,
@@ -30,7 +30,7 @@ pub(crate) struct Served {
     client: Client,
 }
 
-impl Served {
+impl ClusterFixture {
     /// None if this machine cannot have a node.
     pub(crate) async fn start(test: &str, namespace: &'static str) -> Option<Self> {
         Self::start_with(test, namespace, |_, _| {}).await
@@ -42,7 +42,7 @@ impl Served {
         namespace: &'static str,
         change: impl FnOnce(&mut vipu_proxy::Settings, &mut Settings),
     ) -> Option<Self> {
-        let cluster = shared_with(test, Extent::Node)?;
+        let cluster = shared_with(test, ClusterProfile::Node)?;
         install(cluster).await;
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -76,7 +76,9 @@ impl Served {
 
     /// The same with admission webhooks, as in an installation.
     pub(crate) async fn start_admitting(test: &str, namespace: &'static str) -> Option<Self> {
-        let host = shared_with(test, Extent::Node)?.host_address().to_string();
+        let host = shared_with(test, ClusterProfile::Node)?
+            .host_address()
+            .to_string();
         let served = Self::start_with(test, namespace, |_, operator| {
             operator.webhook_cert_names = Some(host.clone());
         })

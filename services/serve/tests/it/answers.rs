@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Frame, Incoming};
-use ipu_serve::{BoxError, Endless, Handle, Held, Peer, ServeOptions, UnidentifiedLimits, serve};
+use ipu_serve::{BoxError, Endless, GuardedBody, Handler, Peer, ServeOptions, UnidentifiedLimits, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -55,7 +55,7 @@ impl Body for Echo {
     }
 }
 
-impl Handle for Answers {
+impl Handler for Answers {
     type Body = UnsyncBoxBody<Bytes, BoxError>;
     type Error = Infallible;
 
@@ -65,7 +65,7 @@ impl Handle for Answers {
             "/large" => {
                 self.held.fetch_add(1, Ordering::SeqCst);
                 let guard = Guard(Arc::clone(&self.held), Arc::clone(&self.released));
-                Response::new(Held::new(full(LARGE), guard).boxed_unsync())
+                Response::new(GuardedBody::new(full(LARGE), guard).boxed_unsync())
             }
             "/endless" => {
                 let mut answer =

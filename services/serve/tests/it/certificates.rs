@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use ipu_serve::{ClientCertificates, Handle, Peer, ServeOptions, Tls, TlsError, TlsFiles, TlsPem, serve};
+use ipu_serve::{ClientCertificates, Handler, Peer, ServeOptions, Tls, TlsError, TlsFiles, TlsPem, serve};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 /// Answers the names in the certificate of who asks.
 struct Names;
 
-impl Handle for Names {
+impl Handler for Names {
     type Body = Full<Bytes>;
     type Error = Infallible;
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use ipu_serve::{Handle, Peer, ServeOptions, serve};
+use ipu_serve::{Handler, Peer, ServeOptions, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -18,7 +18,7 @@ struct Who {
     go: Notify,
 }
 
-impl Handle for Who {
+impl Handler for Who {
     type Body = Full<Bytes>;
     type Error = Infallible;
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use ipu_core::{ControllerName, Entry, JobKey, Life, Owner, PartitionSpec, Topology};
+use ipu_core::{ControllerName, Entry, JobKey, Owner, OwnerLiveness, PartitionSpec, Topology};
 use ipu_ledger::{
     Change, Ledger, LedgerOptions, LedgerStore, Liveness, MemoryStore, Revision, Snapshot, StoreError,
 };
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::app::{AnyController, ProxyLedger};
-use crate::auth::Everybody;
+use crate::auth::NoAuth;
 use crate::store::AnyStore;
 
 fn ledger_over(controller: &FakeController) -> ProxyLedger {
@@ -31,20 +31,20 @@ fn ledger_over(controller: &FakeController) -> ProxyLedger {
 }
 
 /// A proxy that was started just now.
-fn started(controller: &FakeController) -> (Arc<App>, Arc<Front>) {
+fn started(controller: &FakeController) -> (Arc<App>, Arc<Gateway>) {
     serving(ledger_over(controller))
 }
 
-fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
+fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Gateway>) {
     let connector = crate::connector::Connector::new(Arc::default(), None, None);
     let app = App::new(ledger, connector, Arc::new(Claims));
-    let patience = Patience {
+    let patience = Timeouts {
         read: Duration::from_secs(30),
         write: Duration::from_secs(300),
     };
-    let guard = Guard {
-        authenticator: Arc::new(Everybody),
-        reading: Reading::Open,
+    let guard = AccessPolicy {
+        authenticator: Arc::new(NoAuth),
+        reading: ReadAccess::Open,
         places: 8,
         unsent: 1024,
         local: false,
@@ -52,11 +52,11 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Front>) {
         loopback: false,
         plain: false,
     };
-    let front = Arc::new(Front::new(&app, patience, guard));
+    let front = Arc::new(Gateway::new(&app, patience, guard));
     (app, front)
 }
 
-async fn call(front: &Front, method: &str, path: &str, body: Value) -> (u16, Option<String>, Value) {
+async fn call(front: &Gateway, method: &str, path: &str, body: Value) -> (u16, Option<String>, Value) {
     let body = if body.is_null() {
         String::new()
     } else {
@@ -128,8 +128,8 @@ struct Claims;
 
 #[async_trait]
 impl Liveness for Claims {
-    async fn life_of(&self, _: &Entry) -> Life {
-        Life::Live
+    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+        OwnerLiveness::Live
     }
 
     async fn claims(&self) -> Vec<ipu_core::Claim> {

@@ -4,10 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{ExclusionId, PartitionId, Timestamp};
+use ipu_core::{CordonId, PartitionId, Timestamp};
 use ipu_proxy_client::{
-    ClientCertificate, ClientError, ClientOptions, DeletePartition, Event, Exclude, Heartbeat, HoldState,
-    Line, OwnerDocument, PlanQuestion, ProxyClient, PutPartition, ResetPartition, TlsFiles, Token, Told,
+    ClientCertificate, ClientError, ClientOptions, CordonRequest, DeletePartition, DryRunRequest, Event,
+    EventKind, Heartbeat, HoldState, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition, ResetPartition,
+    TlsFiles, Token,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use vipu_proxy::{Proxy, Settings};
@@ -69,27 +70,31 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
     assert!(Some(lease.lease_until) > made.lease_until);
 
     let refused = client
-        .put(&id("small"), &wanted("small", 4), Line::Refuse)
+        .put(&id("small"), &wanted("small", 4), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"), "{refused}");
     assert_eq!(refused.reason().unwrap().code, "NotEnoughFree");
     let other = client
-        .put(&id("big"), &wanted("other", 32), Line::Refuse)
+        .put(&id("big"), &wanted("other", 32), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(other.problem().unwrap().owner.as_ref().unwrap().name, "big");
     let question = {
-        let mut question = PlanQuestion::new(vec![4]);
+        let mut question = DryRunRequest::new(vec![4]);
         question.if_these_ended = vec!["big".to_owned()];
         question
     };
     assert!(client.plan(&question).await.unwrap().planned[0].fits);
-    let planned = client.plan(&PlanQuestion::new(vec![4])).await.unwrap().planned;
+    let planned = client.plan(&DryRunRequest::new(vec![4])).await.unwrap().planned;
     assert_eq!(planned[0].reasons[0].reason.code, "NotEnoughFree");
 
     let waits = client
-        .put(&id("small"), &wanted("small", 4), Line::Join(Duration::ZERO))
+        .put(
+            &id("small"),
+            &wanted("small", 4),
+            OnNoCapacity::Join(Duration::ZERO),
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -139,14 +144,14 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
         .ensure_active(&id("job"), &wanted("job", 4), PATIENCE, &mut |_| ())
         .await
         .unwrap();
-    let all = Exclude::new("everything", at, "new firmware");
+    let all = CordonRequest::new("everything", at, "new firmware");
     let mut holders = Vec::new();
     let mut tell = |held: &[ipu_proxy_client::BlockerDocument]| holders = held.to_vec();
     let late = client.drain(&all, Duration::ZERO, &mut tell).await.unwrap_err();
     assert!(matches!(late, ClientError::Late { .. }), "{late}");
     assert_eq!(holders[0].id, id("job"));
     let refused = client
-        .put(&id("new"), &wanted("new", 4), Line::Refuse)
+        .put(&id("new"), &wanted("new", 4), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"));
@@ -158,10 +163,10 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
     );
     gone.unwrap();
     drained.unwrap();
-    let name = ExclusionId::new("everything").unwrap();
+    let name = CordonId::new("everything").unwrap();
     assert!(client.lift(&name).await.unwrap().lifted.is_some());
     assert!(client.lift(&name).await.unwrap().lifted.is_none());
-    assert!(client.exclusions().await.unwrap().exclusions.is_empty());
+    assert!(client.cordons().await.unwrap().cordons.is_empty());
     proxy.shutdown().await;
 }
 
@@ -171,13 +176,13 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
     let client = client(&proxy, ClientOptions::default());
     let mut events = client.events(None);
     let first = events.next().await.unwrap();
-    assert!(matches!(first.told, Told::Snapshot(all) if all.partitions.is_empty()));
+    assert!(matches!(first.told, EventKind::Snapshot(all) if all.partitions.is_empty()));
     client
         .ensure_active(&id("job"), &wanted("job", 4), PATIENCE, &mut |_| ())
         .await
         .unwrap();
     let state = |event: &Event| match &event.told {
-        Told::Change(change) => change.to,
+        EventKind::Change(change) => change.to,
         other => panic!("{other:?}"),
     };
     let mut event = events.next().await.unwrap();

@@ -15,14 +15,14 @@ async fn what_is_cordoned_gets_nothing_new_until_it_is_lifted_and_its_holders_ar
     bench.put("training", "mnist", 32).await;
     let wanted =
         json!({"id": "maintenance", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"});
-    let (status, excluded) = cordon(&bench, wanted.clone()).await;
-    assert_eq!(status, StatusCode::OK, "{excluded}");
-    assert_eq!(excluded["exclusion"]["owner"], "anonymous");
-    assert_eq!(excluded["holders"][0]["id"], "training");
-    assert_eq!(cordon(&bench, wanted).await, (status, excluded.clone()));
+    let (status, cordoned) = cordon(&bench, wanted.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{cordoned}");
+    assert_eq!(cordoned["exclusion"]["owner"], "anonymous");
+    assert_eq!(cordoned["holders"][0]["id"], "training");
+    assert_eq!(cordon(&bench, wanted).await, (status, cordoned.clone()));
     assert_eq!(
         bench.get("/v1/exclusions").await,
-        json!({"exclusions": [excluded["exclusion"]]})
+        json!({"exclusions": [cordoned["exclusion"]]})
     );
     bench.call("DELETE", "/v1/partitions/training?wait=30s", "").await;
     assert_eq!(

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
-use vipu_proxy::{Proxy, Reading, Settings};
+use vipu_proxy::{Proxy, ReadAccess, Settings};
 
 use crate::binary::http;
 use crate::support::wanted;
@@ -57,14 +57,14 @@ impl Authority {
 }
 
 /// A proxy that asks for certificates of `authority`.
-async fn guarded(authority: &Authority, reading: Reading, scratch: &TempDir) -> Proxy {
+async fn guarded(authority: &Authority, reading: ReadAccess, scratch: &TempDir) -> Proxy {
     guarded_with(authority, reading, scratch, |_| ()).await
 }
 
 /// A proxy that asks for certificates of `authority`, with other settings.
 async fn guarded_with(
     authority: &Authority,
-    reading: Reading,
+    reading: ReadAccess,
     scratch: &TempDir,
     change: impl FnOnce(&mut Settings),
 ) -> Proxy {
@@ -100,7 +100,7 @@ async fn status(client: &Client, method: &str, url: &str) -> Option<u16> {
 async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
     let (authority, other) = (Authority::new(), Authority::new());
     let scratch = tempfile::tempdir().unwrap();
-    for reading in [Reading::Open, Reading::Closed] {
+    for reading in [ReadAccess::Open, ReadAccess::Closed] {
         let running = guarded(&authority, reading, &scratch).await;
         let url = |path: &str| format!("https://localhost:{}{path}", running.addr().port());
         let put = url("/v1/partitions/p?wait=30s");
@@ -110,7 +110,7 @@ async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
         assert_eq!(status(&right, "GET", &url("/stats")).await, Some(200));
         let none = authority.client(None);
         assert_eq!(status(&none, "PUT", &put).await, Some(401));
-        let read = if reading == Reading::Open { 200 } else { 401 };
+        let read = if reading == ReadAccess::Open { 200 } else { 401 };
         for path in ["/stats", "/metrics", "/v1/partitions", "/v1/events"] {
             assert_eq!(status(&none, "GET", &url(path)).await, Some(read), "{path}");
         }
@@ -132,7 +132,7 @@ async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
 async fn the_plain_address_of_a_proxy_with_tls_answers_documented_reads_and_nothing_else() {
     let authority = Authority::new();
     let scratch = tempfile::tempdir().unwrap();
-    let running = guarded_with(&authority, Reading::Closed, &scratch, |settings| {
+    let running = guarded_with(&authority, ReadAccess::Closed, &scratch, |settings| {
         settings.plain_listen = Some("127.0.0.1:0".parse().unwrap());
     })
     .await;

@@ -11,11 +11,11 @@ use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use vipu_proxy::{AnyController, AnyStore, Authenticator, Front};
+use vipu_proxy::{AnyController, AnyStore, Authenticator, Gateway};
 
 /// The API over one fake controller of 32 IPUs, which the seeds' examples have.
 pub(crate) struct Bench {
-    pub(crate) front: Front,
+    pub(crate) front: Gateway,
     pub(crate) controller: FakeController,
     store: AnyStore,
 }

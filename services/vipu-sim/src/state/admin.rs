@@ -8,7 +8,7 @@ use ipu_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, SimState};
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 /// A machine to be put into the Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +38,11 @@ pub(crate) enum Health {
 
 impl SimState {
     /// Puts a machine into the Pod.
-    pub(crate) fn add_agent(&mut self, new: NewAgent, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn add_agent(&mut self, new: NewAgent, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let topology = &self.hardware.topology;
         if topology.agent_ipus(&new.id).is_some() {
-            return Err(Refusal::AlreadyExists {
+            return Err(SimError::AlreadyExists {
                 kind: "agent",
                 id: new.id.into(),
             });
@@ -67,13 +67,13 @@ impl SimState {
                 new.cluster,
                 domains.len()
             );
-            return Err(Refusal::invalid("linkDomain", new.link_domain, rule));
+            return Err(SimError::invalid("linkDomain", new.link_domain, rule));
         }
         if index == domains.len() {
             // One before others would renumber them.
             if at + 1 != clusters.len() {
                 let rule = "only the last cluster can get a new link domain";
-                return Err(Refusal::invalid("linkDomain", new.link_domain, rule));
+                return Err(SimError::invalid("linkDomain", new.link_domain, rule));
             }
             clusters[at].link_domains.push(LinkDomain::default());
         }
@@ -84,7 +84,7 @@ impl SimState {
             .unwrap_or(machines.len());
         let slot = new.slot.unwrap_or(free);
         if slot >= Topology::LINK_DOMAIN_MACHINES {
-            return Err(Refusal::invalid(
+            return Err(SimError::invalid(
                 "slot",
                 slot,
                 "a link domain has the places 0 to 15",
@@ -92,7 +92,7 @@ impl SimState {
         }
         machines.resize(machines.len().max(slot + 1), None);
         if let Some(other) = &machines[slot] {
-            return Err(Refusal::invalid("slot", slot, format!("taken by agent {other}")));
+            return Err(SimError::invalid("slot", slot, format!("taken by agent {other}")));
         }
         machines[slot] = Some(new.id.clone());
         for id in new.allocations {
@@ -109,14 +109,14 @@ impl SimState {
     }
 
     /// Takes a machine that no partition uses out of the Pod; the numbers of the other IPUs stay.
-    pub(crate) fn remove_agent(&mut self, id: &str, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn remove_agent(&mut self, id: &str, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let agent = self.agent(id)?;
         let ipus = self.hardware.topology.agent_ipus(&agent).into_iter().flatten();
         let users: BTreeSet<_> = ipus.clone().filter_map(|at| self.holder(at)).collect();
         if let Some(user) = users.first() {
             let state = format!("used by partition {user}");
-            return Err(Refusal::Busy {
+            return Err(SimError::Busy {
                 kind: "agent",
                 id: id.to_owned(),
                 state,
@@ -142,10 +142,10 @@ impl SimState {
     }
 
     /// Makes an allocation of agents of one cluster.
-    pub(crate) fn add_allocation(&mut self, new: Allocation, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn add_allocation(&mut self, new: Allocation, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         if self.hardware.topology.allocation(&new.id).is_some() {
-            return Err(Refusal::AlreadyExists {
+            return Err(SimError::AlreadyExists {
                 kind: "allocation",
                 id: new.id.into(),
             });
@@ -156,13 +156,13 @@ impl SimState {
     }
 
     /// Removes an allocation that no partition draws from.
-    pub(crate) fn remove_allocation(&mut self, id: &str, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn remove_allocation(&mut self, id: &str, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let mut allocations = self.hardware.topology.allocations().to_vec();
         let before = allocations.len();
         allocations.retain(|of| of.id.as_str() != id);
         if allocations.len() == before {
-            return Err(Refusal::NotFound {
+            return Err(SimError::NotFound {
                 kind: "allocation",
                 id: id.to_owned(),
             });
@@ -170,7 +170,7 @@ impl SimState {
         let mut partitions = self.partitions.iter();
         if let Some((user, _)) = partitions.find(|(_, held)| held.spec.allocation_id == id) {
             let state = format!("used by partition {user}");
-            return Err(Refusal::Busy {
+            return Err(SimError::Busy {
                 kind: "allocation",
                 id: id.to_owned(),
                 state,
@@ -187,13 +187,13 @@ impl SimState {
         hardware: u32,
         health: Health,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SimError> {
         self.advance(now);
         let id = self.agent(agent)?;
         let at = self
             .hardware
             .ipu_of_agent(&id, hardware)
-            .ok_or_else(|| Refusal::NotFound {
+            .ok_or_else(|| SimError::NotFound {
                 kind: "IPU",
                 id: format!("{agent}/{hardware}"),
             })?;
@@ -211,19 +211,19 @@ impl SimState {
         self.settings = settings;
     }
 
-    fn agent(&self, id: &str) -> Result<AgentId, Refusal> {
+    fn agent(&self, id: &str) -> Result<AgentId, SimError> {
         let known = AgentId::new(id)
             .ok()
             .filter(|id| self.hardware.topology.agent_ipus(id).is_some());
-        known.ok_or_else(|| Refusal::NotFound {
+        known.ok_or_else(|| SimError::NotFound {
             kind: "agent",
             id: id.to_owned(),
         })
     }
 
-    fn rebuild(&mut self, clusters: Vec<Cluster>, allocations: Vec<Allocation>) -> Result<(), Refusal> {
+    fn rebuild(&mut self, clusters: Vec<Cluster>, allocations: Vec<Allocation>) -> Result<(), SimError> {
         let topology = Topology::new(clusters, Some(allocations))
-            .map_err(|error| Refusal::invalid("topology", "refused", error.to_string()))?;
+            .map_err(|error| SimError::invalid("topology", "refused", error.to_string()))?;
         self.hardware.topology = topology;
         Ok(())
     }

@@ -6,8 +6,8 @@ use ipu_vipu_client::wire::{
     SyncType,
 };
 
-use super::{AutoReset, Held, Phase, SimState};
-use crate::refusal::Refusal;
+use super::{AutoReset, Phase, SimPartition, SimState};
+use crate::refusal::SimError;
 
 impl SimState {
     /// Starts to make a partition: PENDING and CREATING until the delay has passed.
@@ -19,15 +19,15 @@ impl SimState {
         &mut self,
         request: &CreatePartitionRequest,
         now: Timestamp,
-    ) -> Result<PartitionId, Refusal> {
+    ) -> Result<PartitionId, SimError> {
         self.advance(now);
         let none = PartitionRequirements::default();
         let asked = request.requirements.as_ref().unwrap_or(&none);
         let id: PartitionId = asked.id.parse().map_err(|error: ipu_core::NameError| {
-            Refusal::invalid("requirements.id", format!("{:?}", error.value), error.rule)
+            SimError::invalid("requirements.id", format!("{:?}", error.value), error.rule)
         })?;
         let size = IpuCount::try_from(asked.size).map_err(|_| {
-            Refusal::invalid(
+            SimError::invalid(
                 "requirements.size",
                 asked.size,
                 "must be a power of two, from 1 on",
@@ -35,7 +35,7 @@ impl SimState {
         })?;
         let mut spec = settle(asked, size)?;
         if self.partitions.contains_key(&id) {
-            return Err(Refusal::AlreadyExists {
+            return Err(SimError::AlreadyExists {
                 kind: "partition",
                 id: id.into(),
             });
@@ -44,7 +44,7 @@ impl SimState {
         spec.cluster_id = allocation.cluster.to_string();
         spec.allocation_id = allocation.id.to_string();
         spec.ipus = ipus;
-        let held = Held {
+        let held = SimPartition {
             spec,
             phase: Phase::Creating {
                 done_at: self.after(self.settings.create_ms),
@@ -66,12 +66,12 @@ impl SimState {
 }
 
 /// The specification without its place: what was asked for, with every value that was left open filled in.
-fn settle(asked: &PartitionRequirements, size: IpuCount) -> Result<PartitionSpec, Refusal> {
+fn settle(asked: &PartitionRequirements, size: IpuCount) -> Result<PartitionSpec, SimError> {
     let size = size.get();
     let gcds = if asked.num_gcds == 0 { 1 } else { asked.num_gcds };
     if !size.is_multiple_of(gcds) {
         let rule = format!("must divide requirements.size, which is {size}");
-        return Err(Refusal::invalid("requirements.num_gcds", gcds, rule));
+        return Err(SimError::invalid("requirements.num_gcds", gcds, rule));
     }
     let replicas = if asked.num_replicas == 0 {
         gcds
@@ -80,12 +80,12 @@ fn settle(asked: &PartitionRequirements, size: IpuCount) -> Result<PartitionSpec
     };
     if replicas < gcds || replicas > size {
         let rule = format!("must be from num_gcds, which is {gcds}, to size, which is {size}");
-        return Err(Refusal::invalid("requirements.num_replicas", replicas, rule));
+        return Err(SimError::invalid("requirements.num_replicas", replicas, rule));
     }
     let segments = size.div_ceil(IpuCount::LINK_DOMAIN.get());
     if !matches!(asked.num_ipulink_segments, 0 | 1) && asked.num_ipulink_segments != segments {
         let rule = format!("{size} IPUs take {segments} link domains");
-        return Err(Refusal::invalid(
+        return Err(SimError::invalid(
             "requirements.num_ipulink_segments",
             asked.num_ipulink_segments,
             rule,
@@ -93,7 +93,7 @@ fn settle(asked: &PartitionRequirements, size: IpuCount) -> Result<PartitionSpec
     }
     if asked.reconfigurable && segments > 1 {
         let rule = "a reconfigurable partition lies in one link domain";
-        return Err(Refusal::invalid("requirements.reconfigurable", true, rule));
+        return Err(SimError::invalid("requirements.reconfigurable", true, rule));
     }
     Ok(PartitionSpec {
         cluster_id: String::new(),
@@ -111,14 +111,14 @@ fn settle(asked: &PartitionRequirements, size: IpuCount) -> Result<PartitionSpec
 
 /// The routing inside a link domain. Sliding window with loops for whole link domains is what public logs of 64-IPU
 /// partitions show, the default configuration what those of 4 and 8 show; between them it is an assumption.
-fn link_routing(asked: &PartitionRequirements, size: u32) -> Result<IpuLinkRoutingType, Refusal> {
+fn link_routing(asked: &PartitionRequirements, size: u32) -> Result<IpuLinkRoutingType, SimError> {
     match IpuLinkRoutingType::try_from(asked.ipulink_routing_type) {
         Ok(IpuLinkRoutingType::IrtUndefined) if size >= IpuCount::LINK_DOMAIN.get() => {
             Ok(IpuLinkRoutingType::IrtRingswnc)
         }
         Ok(IpuLinkRoutingType::IrtUndefined) => Ok(IpuLinkRoutingType::IrtDnc),
         Ok(given) => Ok(given),
-        Err(_) => Err(Refusal::invalid(
+        Err(_) => Err(SimError::invalid(
             "requirements.ipulink_routing_type",
             asked.ipulink_routing_type,
             "not a value of IpuLinkRoutingType",
@@ -127,11 +127,11 @@ fn link_routing(asked: &PartitionRequirements, size: u32) -> Result<IpuLinkRouti
 }
 
 /// The routing between link domains; means nothing inside one.
-fn gateway_routing(asked: &PartitionRequirements, segments: u32) -> Result<GatewayRoutingType, Refusal> {
+fn gateway_routing(asked: &PartitionRequirements, segments: u32) -> Result<GatewayRoutingType, SimError> {
     match GatewayRoutingType::try_from(asked.gw_routing_type) {
         Ok(GatewayRoutingType::GrtUndefined) if segments > 1 => Ok(GatewayRoutingType::GrtRing),
         Ok(given) => Ok(given),
-        Err(_) => Err(Refusal::invalid(
+        Err(_) => Err(SimError::invalid(
             "requirements.gw_routing_type",
             asked.gw_routing_type,
             "not a value of GatewayRoutingType",
@@ -140,23 +140,23 @@ fn gateway_routing(asked: &PartitionRequirements, segments: u32) -> Result<Gatew
 }
 
 /// The sync type. Reconfigurable partitions work with the C2-compatible one only (V-IPU user guide, "Partitions").
-fn sync(asked: &PartitionRequirements) -> Result<SyncType, Refusal> {
+fn sync(asked: &PartitionRequirements) -> Result<SyncType, SimError> {
     const FIELD: &str = "requirements.sync_type";
     let given = SyncType::try_from(asked.sync_type);
     match (given, asked.reconfigurable) {
         (Ok(SyncType::StUndefined | SyncType::StGs2Default), true) => Ok(SyncType::StGs2Default),
         (Ok(SyncType::StUndefined), false) => Ok(SyncType::StPodNativeDefault),
-        (Ok(given @ SyncType::StGs2IndependentRails), _) => Err(Refusal::invalid(
+        (Ok(given @ SyncType::StGs2IndependentRails), _) => Err(SimError::invalid(
             FIELD,
             given.as_str_name(),
             "not supported by the controller",
         )),
         (Ok(given), true) => {
             let rule = "a reconfigurable partition works with ST_GS2_DEFAULT only";
-            Err(Refusal::invalid(FIELD, given.as_str_name(), rule))
+            Err(SimError::invalid(FIELD, given.as_str_name(), rule))
         }
         (Ok(given), false) => Ok(given),
-        (Err(_), _) => Err(Refusal::invalid(
+        (Err(_), _) => Err(SimError::invalid(
             FIELD,
             asked.sync_type,
             "not a value of SyncType",

@@ -10,9 +10,9 @@ use ipu_core::IpuAddress;
 use ipu_vipu_client::wire::{Gcd, IpuofDevice, PartitionConfig};
 
 use super::view::IPUOF_SERVER_VERSION;
-use super::{Held, SimState};
+use super::{SimPartition, SimState};
 use crate::hardware::hardware_id;
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 /// The TCP port of the IPUoF server of each simulated machine (an assumption).
 const SERVER_PORT: u32 = 50_020;
@@ -29,12 +29,12 @@ impl SimState {
     /// # Errors
     ///
     /// `NotFound`; `Invalid` if the partition has no such GCD.
-    pub(crate) fn ipuof_config(&self, id: &str, gcd: Option<u32>) -> Result<PartitionConfig, Refusal> {
+    pub(crate) fn ipuof_config(&self, id: &str, gcd: Option<u32>) -> Result<PartitionConfig, SimError> {
         let held = self.held(id)?;
         let spec = &held.spec;
         if let Some(gcd) = gcd.filter(|gcd| *gcd >= spec.num_gcds) {
             let rule = format!("partition {id} has the GCDs 0 to {}", spec.num_gcds - 1);
-            return Err(Refusal::invalid("gcd_id", gcd, rule));
+            return Err(SimError::invalid("gcd_id", gcd, rule));
         }
         let gcds = gcd.map_or(0..spec.num_gcds, |gcd| gcd..gcd + 1);
         Ok(PartitionConfig {
@@ -48,7 +48,7 @@ impl SimState {
         })
     }
 
-    fn gcd(&self, held: &Held, gcd: u32) -> Gcd {
+    fn gcd(&self, held: &SimPartition, gcd: u32) -> Gcd {
         let places = self.places(&held.spec);
         let size = places.len() / held.spec.num_gcds.max(1) as usize;
         let first = size * gcd as usize;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipu_core::{PartitionId, Timestamp};
 
 use super::{AutoReset, Phase, SimState};
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 /// How often the controller tries to repair a failed partition by itself. The real limit is not public; three is enough
 /// to tell a passing fault from a lasting one.
@@ -142,20 +142,20 @@ impl SimState {
     pub(crate) fn reset(
         &mut self,
         id: &str,
-        relocatable: Relocatable,
+        relocatable: Relocation,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SimError> {
         self.advance(now);
         let id = self.known(id)?;
         let Some(held) = self.partitions.get_mut(&id) else {
-            return Err(Refusal::no_partition(id.as_str()));
+            return Err(SimError::no_partition(id.as_str()));
         };
         match held.phase {
             Phase::Active | Phase::Failed { .. } => {}
             Phase::Creating { .. } | Phase::Resetting { .. } | Phase::Removing { .. } => {
                 let state = held.phase.label().to_owned();
                 let fix = "wait until that has ended";
-                return Err(Refusal::Busy {
+                return Err(SimError::Busy {
                     kind: "partition",
                     id: id.into(),
                     state,
@@ -163,7 +163,7 @@ impl SimState {
                 });
             }
         }
-        held.relocatable |= relocatable == Relocatable::Yes;
+        held.relocatable |= relocatable == Relocation::Yes;
         held.auto_resets = 0;
         self.start_reset(&id);
         self.advance(now);
@@ -176,12 +176,12 @@ impl SimState {
     /// # Errors
     ///
     /// `NotFound`; `Busy` without `force` while it is being created or reset, or when it is in error.
-    pub(crate) fn remove(&mut self, id: &str, force: Force, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn remove(&mut self, id: &str, force: Force, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let id = self.known(id)?;
         let done_at = self.after(self.settings.remove_ms);
         let Some(held) = self.partitions.get_mut(&id) else {
-            return Err(Refusal::no_partition(id.as_str()));
+            return Err(SimError::no_partition(id.as_str()));
         };
         match (&held.phase, force) {
             (Phase::Removing { .. }, _) => {}
@@ -192,7 +192,7 @@ impl SimState {
             (Phase::Creating { .. } | Phase::Resetting { .. }, Force::No) => {
                 let state = held.phase.label().to_owned();
                 let fix = "wait until that has ended, or remove with force";
-                return Err(Refusal::Busy {
+                return Err(SimError::Busy {
                     kind: "partition",
                     id: id.into(),
                     state,
@@ -202,7 +202,7 @@ impl SimState {
             (Phase::Failed { errors, .. }, Force::No) => {
                 let state = format!("in error ({})", errors.join("; "));
                 let fix = "reset it, or remove with force";
-                return Err(Refusal::Busy {
+                return Err(SimError::Busy {
                     kind: "partition",
                     id: id.into(),
                     state,
@@ -215,17 +215,17 @@ impl SimState {
     }
 
     /// The id of a partition that exists.
-    pub(super) fn known(&self, id: &str) -> Result<PartitionId, Refusal> {
+    pub(super) fn known(&self, id: &str) -> Result<PartitionId, SimError> {
         let parsed = PartitionId::new(id)
             .ok()
             .filter(|id| self.partitions.contains_key(id));
-        parsed.ok_or_else(|| Refusal::no_partition(id))
+        parsed.ok_or_else(|| SimError::no_partition(id))
     }
 }
 
 /// Whether a partition may be given other IPUs; `Keep` leaves what was said when it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Relocatable {
+pub(crate) enum Relocation {
     Yes,
     Keep,
 }

@@ -1,13 +1,13 @@
 //! Which IPUs a partition gets: the placement of the core, over an inventory made from the state.
 
 use ipu_core::{
-    Allocation, Block, ExclusionOwner, FirstFit, Inventory, IpuAddress, IpuCount, Pinned, Placement,
+    Allocation, Block, CordonOwner, FirstFit, Inventory, IpuAddress, IpuCount, Pinned, Placement,
     PlacementPolicy, PlacementRequest, place,
 };
 use ipu_vipu_client::wire::{PartitionIpu, PartitionRequirements};
 
 use super::SimState;
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 const IPUS: &str = "requirements.ipus";
 
@@ -23,7 +23,7 @@ impl SimState {
             }
         }
         let bad = self.hardware.bad.iter().copied();
-        if let Err(error) = inventory.exclude(&ExclusionOwner::health(), bad) {
+        if let Err(error) = inventory.cordon(&CordonOwner::health(), bad) {
             tracing::error!(%error, "the state calls an IPU bad that does not exist");
         }
         inventory
@@ -38,7 +38,7 @@ impl SimState {
         &self,
         asked: &PartitionRequirements,
         size: IpuCount,
-    ) -> Result<(&Allocation, Vec<PartitionIpu>), Refusal> {
+    ) -> Result<(&Allocation, Vec<PartitionIpu>), SimError> {
         let candidates = self.candidates(asked)?;
         let inventory = self.inventory();
         if !asked.ipus.is_empty() {
@@ -59,7 +59,7 @@ impl SimState {
             [only] => format!("allocation {}", only.id),
             several => format!("any of {} allocations", several.len()),
         };
-        Err(Refusal::NoRoom {
+        Err(SimError::NoRoom {
             size: size.get(),
             within,
             free,
@@ -82,7 +82,7 @@ impl SimState {
     }
 
     /// The allocations that a request may draw from: the named one, or all (of the named cluster).
-    fn candidates(&self, asked: &PartitionRequirements) -> Result<Vec<&Allocation>, Refusal> {
+    fn candidates(&self, asked: &PartitionRequirements) -> Result<Vec<&Allocation>, SimError> {
         let fits = |of: &&Allocation| {
             (asked.allocation_id.is_empty() || of.id.as_str() == asked.allocation_id)
                 && (asked.cluster_id.is_empty() || of.cluster.as_str() == asked.cluster_id)
@@ -103,7 +103,7 @@ impl SimState {
             "no such allocation of such a cluster; allocations: {}",
             known.join(", ")
         );
-        Err(Refusal::invalid(field, format!("{value:?}"), rule))
+        Err(SimError::invalid(field, format!("{value:?}"), rule))
     }
 
     /// Takes exactly the IPUs that the caller names, if all of them are free and of one allocation.
@@ -113,7 +113,7 @@ impl SimState {
         asked: &PartitionRequirements,
         size: IpuCount,
         candidates: &[&'a Allocation],
-    ) -> Result<(&'a Allocation, Vec<PartitionIpu>), Refusal> {
+    ) -> Result<(&'a Allocation, Vec<PartitionIpu>), SimError> {
         let ipus = in_routing_order(&asked.ipus, size)?;
         let find = |of: &Allocation| -> Option<Vec<IpuAddress>> {
             let place = |ipu: &PartitionIpu| {
@@ -126,9 +126,9 @@ impl SimState {
         };
         let Some((allocation, places)) = candidates.iter().find_map(|of| Some((*of, find(of)?))) else {
             let rule = "not all of them exist in one allocation that the request may draw from";
-            return Err(Refusal::invalid(IPUS, names(&ipus), rule));
+            return Err(SimError::invalid(IPUS, names(&ipus), rule));
         };
-        let named_twice = || Refusal::invalid(IPUS, names(&ipus), "each IPU may be named once");
+        let named_twice = || SimError::invalid(IPUS, names(&ipus), "each IPU may be named once");
         let pinned = Pinned::to(places.iter().copied()).map_err(|_| named_twice())?;
         if fit(inventory, size, allocation, &pinned).is_some() {
             return Ok((allocation, ipus));
@@ -140,9 +140,9 @@ impl SimState {
         if unavailable.is_empty() {
             let rule = "must be an aligned block of one link domain (the first one a multiple of the size), \
                         or whole link domains";
-            return Err(Refusal::invalid(IPUS, names(&ipus), rule));
+            return Err(SimError::invalid(IPUS, names(&ipus), rule));
         }
-        Err(Refusal::Taken { unavailable })
+        Err(SimError::Taken { unavailable })
     }
 
     /// Why an IPU cannot be given away, if so.
@@ -193,10 +193,10 @@ fn fit(
 
 /// Explicit IPUs in routing order. Routing ids are kept as given if they number the IPUs; if none is given, the order of
 /// the list counts.
-fn in_routing_order(ipus: &[PartitionIpu], size: IpuCount) -> Result<Vec<PartitionIpu>, Refusal> {
+fn in_routing_order(ipus: &[PartitionIpu], size: IpuCount) -> Result<Vec<PartitionIpu>, SimError> {
     if ipus.len() != size.get() as usize {
         let rule = format!("must be as many as requirements.size, which is {size}");
-        return Err(Refusal::invalid(IPUS, format!("{} IPUs", ipus.len()), rule));
+        return Err(SimError::invalid(IPUS, format!("{} IPUs", ipus.len()), rule));
     }
     let mut ordered = ipus.to_vec();
     if ipus.iter().all(|ipu| ipu.routing_id == 0) {
@@ -208,7 +208,7 @@ fn in_routing_order(ipus: &[PartitionIpu], size: IpuCount) -> Result<Vec<Partiti
     ordered.sort_unstable_by_key(|ipu| ipu.routing_id);
     if !ordered.iter().map(|ipu| ipu.routing_id).eq(0..size.get()) {
         let rule = "routing ids must be 0 to size-1, each once, or all left out";
-        return Err(Refusal::invalid(IPUS, names(ipus), rule));
+        return Err(SimError::invalid(IPUS, names(ipus), rule));
     }
     Ok(ordered)
 }

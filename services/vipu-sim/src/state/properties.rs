@@ -12,7 +12,7 @@ use super::*;
 enum Op {
     Create { id: u8, order: u32, relocatable: bool },
     Remove { id: u8, force: Force },
-    Reset { id: u8, relocatable: Relocatable },
+    Reset { id: u8, relocatable: Relocation },
     Health { agent: u8, ipu: u32, health: Health },
     Wait,
 }
@@ -20,7 +20,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let health = prop_oneof![Just(Health::Ok), Just(Health::Bad)];
     let force = prop_oneof![Just(Force::Yes), Just(Force::No)];
-    let relocatable = prop_oneof![Just(Relocatable::Yes), Just(Relocatable::Keep)];
+    let relocatable = prop_oneof![Just(Relocation::Yes), Just(Relocation::Keep)];
     prop_oneof![
         4 => (0..8_u8, 0..8_u32, any::<bool>())
             .prop_map(|(id, order, relocatable)| Op::Create { id, order, relocatable }),

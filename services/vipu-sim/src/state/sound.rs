@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::{AllocationId, IpuAddress, IpuCount, PartitionId, Timestamp};
 
 use super::life::MAX_AUTO_RESETS;
-use super::{Held, SimState};
+use super::{SimPartition, SimState};
 
 /// The last moment that the API's form of a time can tell: the end of the year 9999.
 const LAST_MOMENT: Timestamp = Timestamp::from_millis(253_402_300_799_999);
@@ -31,7 +31,7 @@ impl SimState {
     fn wrong<'a>(
         &self,
         id: &'a PartitionId,
-        held: &Held,
+        held: &SimPartition,
         holders: &mut BTreeMap<IpuAddress, &'a PartitionId>,
     ) -> Option<String> {
         let spec = &held.spec;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn contradiction(change: impl FnOnce(&mut Held)) -> String {
+    fn contradiction(change: impl FnOnce(&mut SimPartition)) -> String {
         let (mut state, id) = held();
         assert_eq!(state.contradiction(), None);
         change(state.partitions.get_mut(&id).unwrap());

@@ -8,7 +8,7 @@ use ipu_vipu_client::wire::{
 use tonic::Code;
 
 use super::*;
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ pub(super) fn create(
     state: &mut SimState,
     requirements: PartitionRequirements,
     now: u64,
-) -> Result<PartitionId, Refusal> {
+) -> Result<PartitionId, SimError> {
     let request = CreatePartitionRequest {
         requirements: Some(requirements),
         ..Default::default()
@@ -76,7 +76,7 @@ fn create_reset_and_remove_take_their_time() {
     assert_eq!(states(&state, "p"), (Ready::PsPending, Op::PosCreating));
     state.advance(at(100));
     assert_eq!(states(&state, "p"), (Ready::PsActive, Op::PosIdle));
-    state.reset("p", Relocatable::Keep, at(200)).unwrap();
+    state.reset("p", Relocation::Keep, at(200)).unwrap();
     assert_eq!(states(&state, "p"), (Ready::PsPending, Op::PosResetting));
     state.advance(at(300));
     assert_eq!(states(&state, "p"), (Ready::PsActive, Op::PosIdle));
@@ -300,7 +300,7 @@ fn a_failed_partition_is_repaired_a_bounded_number_of_times() {
         PartitionReadyState::PsError,
         "nobody tries any more"
     );
-    state.reset("p", Relocatable::Keep, at(60_003)).unwrap();
+    state.reset("p", Relocation::Keep, at(60_003)).unwrap();
     state.advance(at(60_103));
     assert_eq!(
         state.status("p").unwrap().ready_state(),
@@ -357,7 +357,7 @@ fn a_relocatable_partition_moves_away_from_a_bad_ipu() {
 fn an_operation_under_way_excludes_a_reset_and_a_gentle_remove() {
     let mut state = pod("pod4");
     create(&mut state, wanted("p", 1), 0).unwrap();
-    let reset = state.reset("p", Relocatable::Keep, at(1)).unwrap_err();
+    let reset = state.reset("p", Relocation::Keep, at(1)).unwrap_err();
     let gentle = state.remove("p", Force::No, at(1)).unwrap_err();
     assert_eq!(
         (reset.code(), gentle.code()),
@@ -365,7 +365,7 @@ fn an_operation_under_way_excludes_a_reset_and_a_gentle_remove() {
     );
     state.remove("p", Force::Yes, at(1)).unwrap();
     assert_eq!(
-        state.reset("p", Relocatable::Keep, at(2)).unwrap_err().code(),
+        state.reset("p", Relocation::Keep, at(2)).unwrap_err().code(),
         Code::FailedPrecondition
     );
 }

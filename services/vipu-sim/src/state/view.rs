@@ -6,9 +6,9 @@ use ipu_vipu_client::wire::{Partition, PartitionOperationState, PartitionReadySt
 use serde::Serialize;
 
 use super::life::MAX_AUTO_RESETS;
-use super::{Held, Phase, SimState};
+use super::{Phase, SimPartition, SimState};
 use crate::hardware::hardware_id;
-use crate::refusal::Refusal;
+use crate::refusal::SimError;
 
 /// The version of the IPUoF servers that the simulated machines report.
 pub(crate) const IPUOF_SERVER_VERSION: &str = "1.18.0-sim";
@@ -59,18 +59,18 @@ impl SimState {
     /// # Errors
     ///
     /// `Invalid` if there is no such allocation.
-    pub(crate) fn list(&self, allocation: &str) -> Result<Vec<Partition>, Refusal> {
+    pub(crate) fn list(&self, allocation: &str) -> Result<Vec<Partition>, SimError> {
         let all = self.hardware.topology.allocations();
         if !allocation.is_empty() && !all.iter().any(|of| of.id.as_str() == allocation) {
-            return Err(Refusal::invalid(
+            return Err(SimError::invalid(
                 "allocation_id",
                 format!("{allocation:?}"),
                 "no such allocation",
             ));
         }
-        let listed = |held: &&Held| allocation.is_empty() || held.spec.allocation_id == allocation;
+        let listed = |held: &&SimPartition| allocation.is_empty() || held.spec.allocation_id == allocation;
         let partitions = self.partitions.iter().filter(|(_, held)| listed(held));
-        let tell = |held: &Held| held.phase.states().0.into();
+        let tell = |held: &SimPartition| held.phase.states().0.into();
         Ok(partitions
             .map(|(id, held)| Partition {
                 id: id.to_string(),
@@ -86,7 +86,7 @@ impl SimState {
     /// # Errors
     ///
     /// `NotFound` if it is gone or never was.
-    pub(crate) fn status(&self, id: &str) -> Result<PartitionStatus, Refusal> {
+    pub(crate) fn status(&self, id: &str) -> Result<PartitionStatus, SimError> {
         let held = self.held(id)?;
         let (ready_state, operation_state) = held.phase.states();
         Ok(PartitionStatus {
@@ -104,11 +104,11 @@ impl SimState {
     }
 
     /// The stored partition.
-    pub(super) fn held(&self, id: &str) -> Result<&Held, Refusal> {
+    pub(super) fn held(&self, id: &str) -> Result<&SimPartition, SimError> {
         let known = self.known(id)?;
         self.partitions
             .get(&known)
-            .ok_or_else(|| Refusal::no_partition(id))
+            .ok_or_else(|| SimError::no_partition(id))
     }
 
     /// What is told of each IPU, by agent; of all agents if none is named.
@@ -116,12 +116,12 @@ impl SimState {
     /// # Errors
     ///
     /// `Invalid` if there is no such agent.
-    pub(crate) fn attributes(&self, agents: &[String]) -> Result<Vec<Entry>, Refusal> {
+    pub(crate) fn attributes(&self, agents: &[String]) -> Result<Vec<Entry>, SimError> {
         let topology = &self.hardware.topology;
         let known =
             |name: &String| AgentId::new(name.as_str()).is_ok_and(|id| topology.agent_ipus(&id).is_some());
         if let Some(unknown) = agents.iter().find(|name| !known(name)) {
-            return Err(Refusal::invalid(
+            return Err(SimError::invalid(
                 "agents",
                 format!("{unknown:?}"),
                 "no such agent",

@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ipu_test_cluster::{Cluster, Extent, private, private_with, shared, shared_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, private, private_with, shared, shared_with};
 
 /// Says to this program that it is the one that is to be killed.
 const VICTIM: &str = "IPU_TEST_CLUSTER_VICTIM";
@@ -62,14 +62,14 @@ fn users_may_do_what_rbac_says() {
 #[test]
 fn a_cluster_ends_with_the_process_that_started_it_even_by_sigkill() {
     let name = "a_cluster_ends_with_the_process_that_started_it_even_by_sigkill";
-    ends_with_its_process(name, Extent::ApiServer, 2);
+    ends_with_its_process(name, ClusterProfile::ApiServer, 2);
 }
 
 #[test]
 fn a_node_ends_with_the_process_that_started_it_even_by_sigkill() {
     let name = "a_node_ends_with_the_process_that_started_it_even_by_sigkill";
     // The node's own besides those of the control plane, each by way of a command that waits for it.
-    ends_with_its_process(name, Extent::Node, 8);
+    ends_with_its_process(name, ClusterProfile::Node, 8);
 }
 
 /// Kills a process that has a cluster with at least so many servers.
@@ -77,7 +77,7 @@ fn a_node_ends_with_the_process_that_started_it_even_by_sigkill() {
     clippy::print_stdout,
     reason = "so the process that is killed tells what it has"
 )]
-fn ends_with_its_process(test: &str, extent: Extent, servers: usize) {
+fn ends_with_its_process(test: &str, extent: ClusterProfile, servers: usize) {
     if env::var_os(VICTIM).is_some() {
         let cluster = private_with(test, extent).unwrap();
         println!("directory {}", cluster.directory().display());

@@ -1,12 +1,12 @@
 //! Kubernetes Pods that really run.
 
-use ipu_test_cluster::{Cluster, Extent, Image, private_with, shared_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, Image, private_with, shared_with};
 use serde_json::json;
 
 #[test]
 fn a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log() {
     let name = "a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     apply(
@@ -22,7 +22,7 @@ fn a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log() {
 #[test]
 fn a_command_runs_in_a_kubernetes_pod_that_runs() {
     let name = "a_command_runs_in_a_kubernetes_pod_that_runs";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     apply(cluster, &pod("stays", "local/busybox:1", "sleep 3600"));
@@ -38,7 +38,7 @@ fn a_command_runs_in_a_kubernetes_pod_that_runs() {
 #[test]
 fn kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_else() {
     let name = "kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_else";
-    let Some(cluster) = shared_with(name, Extent::Node) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
     let mut server = pod(
@@ -82,7 +82,7 @@ fn kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_e
 
 #[test]
 fn an_image_made_of_local_files_runs() {
-    let Some(cluster) = shared_with("an_image_made_of_local_files_runs", Extent::Node) else {
+    let Some(cluster) = shared_with("an_image_made_of_local_files_runs", ClusterProfile::Node) else {
         return;
     };
     let long = format!(
@@ -113,7 +113,7 @@ fn an_image_made_of_local_files_runs() {
 #[test]
 fn a_node_leaves_no_process_mount_cable_or_control_group_behind() {
     let name = "a_node_leaves_no_process_mount_cable_or_control_group_behind";
-    let Some(cluster) = private_with(name, Extent::Node) else {
+    let Some(cluster) = private_with(name, ClusterProfile::Node) else {
         return;
     };
     apply(&cluster, &pod("stays", "local/busybox:1", "sleep 3600"));
@@ -138,7 +138,7 @@ fn a_node_leaves_no_process_mount_cable_or_control_group_behind() {
 #[test]
 fn what_belongs_to_an_object_goes_with_it() {
     let name = "what_belongs_to_an_object_goes_with_it";
-    let Some(cluster) = shared_with(name, Extent::Controllers) else {
+    let Some(cluster) = shared_with(name, ClusterProfile::Controllers) else {
         return;
     };
     cluster.kubectl(&["create", "configmap", "owner"]).unwrap();

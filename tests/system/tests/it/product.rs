@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use ipu_test_cluster::{Cluster, Extent, Image, mpi_image, private_with, product_images, shared_with};
+use ipu_test_cluster::{
+    Cluster, ClusterProfile, Image, mpi_image, private_with, product_images, shared_with,
+};
 use serde_json::Value;
 
 /// Where operator and proxy are installed.
@@ -233,7 +235,7 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
 /// The installation that the tests share; each has a namespace of its own. None if this machine cannot have a node.
 pub(crate) fn installed(test: &str) -> Option<&'static Product<&'static Cluster>> {
     static INSTALLED: OnceLock<Product<&'static Cluster>> = OnceLock::new();
-    let cluster = shared_with(test, Extent::Node)?;
+    let cluster = shared_with(test, ClusterProfile::Node)?;
     Some(INSTALLED.get_or_init(|| Product::install(cluster)))
 }
 
@@ -244,7 +246,7 @@ pub(crate) fn installed_with_mpi(test: &str) -> Option<&'static Product<&'static
 
 /// An installation that the test may break.
 pub(crate) fn installed_alone(test: &str) -> Option<Product<Box<Cluster>>> {
-    let cluster = private_with(test, Extent::Node)?;
+    let cluster = private_with(test, ClusterProfile::Node)?;
     Some(Product::install(Box::new(cluster)))
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipu_core::{
-    Capacity, ControllerName, Entry, EntryState, LedgerState, LineRules, Namespace, PartitionId, Reason,
-    Refused, Service, Timestamp, World,
+    Capacity, ControllerName, ControllerRejection, ControllersSnapshot, Entry, EntryState, LedgerState,
+    Namespace, PartitionId, QueuePolicy, Reason, ServiceState, Timestamp,
 };
 
 pub(super) const REFUSED: &str = "ControllerRefused";
@@ -57,7 +57,7 @@ impl Overlay<'_> {
     }
 
     /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
-    pub(super) fn refusal_of(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> Option<Reason> {
+    pub(super) fn refusal_of(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> Option<Reason> {
         let refused = self.refused(entry, rules, now)?;
         Some(Reason::new(
             REFUSED,
@@ -66,7 +66,12 @@ impl Overlay<'_> {
     }
 
     /// The refusal that stands against `entry` here.
-    fn refused<'e>(&'e self, entry: &'e Entry, rules: &LineRules, now: Timestamp) -> Option<&'e Refused> {
+    fn refused<'e>(
+        &'e self,
+        entry: &'e Entry,
+        rules: &QueuePolicy,
+        now: Timestamp,
+    ) -> Option<&'e ControllerRejection> {
         let of = |waiting: &'e Entry| match &waiting.state {
             EntryState::Waiting {
                 refused: Some(refused),
@@ -104,7 +109,7 @@ impl Overlay<'_> {
 
     /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
     /// who came after it was refused was not why: without him it would be refused again.
-    pub(super) fn can_help(&self, entry: &Entry, rules: &LineRules, now: Timestamp) -> bool {
+    pub(super) fn can_help(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
         self.fits_after(entry, rules, now, None)
     }
 
@@ -112,7 +117,7 @@ impl Overlay<'_> {
     pub(super) fn fits_after(
         &self,
         entry: &Entry,
-        rules: &LineRules,
+        rules: &QueuePolicy,
         now: Timestamp,
         spared: Option<&Namespace>,
     ) -> bool {
@@ -132,14 +137,14 @@ impl Overlay<'_> {
 }
 
 /// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
-pub(super) fn overlays<'a>(state: &'a LedgerState, world: &World) -> Vec<Overlay<'a>> {
+pub(super) fn overlays<'a>(state: &'a LedgerState, world: &ControllersSnapshot) -> Vec<Overlay<'a>> {
     overlays_without(state, world, None)
 }
 
 /// Like [`overlays`], without the entry `except`, which is about to be placed again.
 pub(super) fn overlays_without<'a>(
     state: &'a LedgerState,
-    world: &World,
+    world: &ControllersSnapshot,
     except: Option<&PartitionId>,
 ) -> Vec<Overlay<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
@@ -151,7 +156,7 @@ pub(super) fn overlays_without<'a>(
     }
     let mut overlays = Vec::new();
     for view in &world.controllers {
-        let (Ok(listing), Service::Open) = (&view.listing, view.service) else {
+        let (Ok(listing), ServiceState::Open) = (&view.listing, view.service) else {
             continue;
         };
         let mut room = listing.capacity().fork();
@@ -179,8 +184,8 @@ pub(super) fn overlays_without<'a>(
             }
         }
         // Last, so that holders keep their places.
-        for exclusion in state.exclusions().filter(|other| other.controller == view.name) {
-            let _ = room.exclude(&exclusion.owner, &exclusion.what);
+        for cordon in state.cordons().filter(|other| other.controller == view.name) {
+            let _ = room.cordon(&cordon.owner, &cordon.what);
         }
         overlays.push(Overlay {
             name: view.name.clone(),

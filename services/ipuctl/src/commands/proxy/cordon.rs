@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ipu_core::ExclusionId;
-use ipu_proxy_client::{BlockerDocument, ClientError, Exclude, ProxyClient};
+use ipu_core::CordonId;
+use ipu_proxy_client::{BlockerDocument, ClientError, CordonRequest, ProxyClient};
 use serde::Serialize;
 
 use super::failure;
@@ -14,7 +14,7 @@ use crate::table::render;
 
 /// What is cordoned: a controller, a machine of it, an IPU of that.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct CordonSelector {
     controller: Option<String>,
     machine: Option<String>,
     ipu: Option<u32>,
@@ -23,11 +23,12 @@ struct Target {
 /// What a drain came to.
 #[derive(Debug, Serialize)]
 struct Drained<'a> {
-    exclusion: &'a str,
+    #[serde(rename = "exclusion")]
+    cordon: &'a str,
     drained: bool,
 }
 
-impl Target {
+impl CordonSelector {
     /// A controller has its port in its name, a machine has none.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/').peekable();
@@ -56,8 +57,8 @@ impl Target {
     }
 }
 
-fn target_of(text: &str) -> Result<Target, Failure> {
-    Target::parse(text).ok_or_else(|| {
+fn target_of(text: &str) -> Result<CordonSelector, Failure> {
+    CordonSelector::parse(text).ok_or_else(|| {
         let message = format!(
             "{text:?}: write CONTROLLER:PORT, CONTROLLER:PORT/MACHINE or CONTROLLER:PORT/MACHINE/IPU"
         );
@@ -66,7 +67,7 @@ fn target_of(text: &str) -> Result<Target, Failure> {
 }
 
 /// The controller that is meant: the one that was named, or the only one.
-async fn controller_of(target: &Target, proxy: &ProxyClient) -> Result<String, Failure> {
+async fn controller_of(target: &CordonSelector, proxy: &ProxyClient) -> Result<String, Failure> {
     if let Some(controller) = &target.controller {
         return Ok(controller.clone());
     }
@@ -85,14 +86,14 @@ async fn controller_of(target: &Target, proxy: &ProxyClient) -> Result<String, F
     }
 }
 
-async fn exclude_of(arguments: Cordon, proxy: &ProxyClient) -> Result<Exclude, Failure> {
+async fn cordon_of(arguments: Cordon, proxy: &ProxyClient) -> Result<CordonRequest, Failure> {
     let target = target_of(&arguments.target)?;
     let controller = controller_of(&target, proxy).await?;
     let id = arguments.id.unwrap_or_else(|| target.id(&controller));
-    let mut exclude = Exclude::new(id, controller, arguments.reason);
-    exclude.machine = target.machine;
-    exclude.ipu = target.ipu;
-    Ok(exclude)
+    let mut cordon = CordonRequest::new(id, controller, arguments.reason);
+    cordon.machine = target.machine;
+    cordon.ipu = target.ipu;
+    Ok(cordon)
 }
 
 fn names(holders: &[BlockerDocument]) -> String {
@@ -110,16 +111,16 @@ pub(super) async fn cordon(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let exclude = exclude_of(arguments, proxy).await?;
-    let excluded = proxy.exclude(&exclude).await.map_err(failure)?;
+    let cordon = cordon_of(arguments, proxy).await?;
+    let cordoned = proxy.cordon(&cordon).await.map_err(failure)?;
     let text = || {
-        let mut text = format!("{} cordoned\n", exclude.id);
-        for holder in &excluded.holders {
+        let mut text = format!("{} cordoned\n", cordon.id);
+        for holder in &cordoned.holders {
             text.push_str(&format!("still held: {}\n", names(std::slice::from_ref(holder))));
         }
         text
     };
-    output.result(&render(format, &excluded, text)?);
+    output.result(&render(format, &cordoned, text)?);
     Ok(Code::Done)
 }
 
@@ -138,7 +139,7 @@ pub(super) async fn uncordon(
         }
         (None, None) => return Err(Failure::new(Code::Usage, "name what to uncordon")),
     };
-    let id = ExclusionId::new(id).map_err(|error| Failure::because(Code::Usage, "cordon", error))?;
+    let id = CordonId::new(id).map_err(|error| Failure::because(Code::Usage, "cordon", error))?;
     let lifted = proxy.lift(&id).await.map_err(failure)?;
     let text = || match &lifted.lifted {
         Some(_) => format!("{id} uncordoned\n"),
@@ -155,27 +156,27 @@ pub(super) async fn drain(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let exclude = exclude_of(arguments.cordon, proxy).await?;
+    let cordon = cordon_of(arguments.cordon, proxy).await?;
     let patience = arguments.wait_for.map_or(Duration::MAX, Duration::from_secs);
     let mut tell = |holders: &[BlockerDocument]| {
         output.status(Some(&format!("still held: {}", names(holders))));
     };
-    let drained = proxy.drain(&exclude, patience, &mut tell).await;
+    let drained = proxy.drain(&cordon, patience, &mut tell).await;
     output.status(None);
     let code = match drained {
         Ok(()) => Code::Done,
         Err(error @ ClientError::Late { .. }) => {
-            output.warn(&format!("{error}; {} stays cordoned", exclude.id));
+            output.warn(&format!("{error}; {} stays cordoned", cordon.id));
             Code::NoRoom
         }
         Err(error) => return Err(failure(error)),
     };
     let done = Drained {
-        exclusion: &exclude.id,
+        cordon: &cordon.id,
         drained: code == Code::Done,
     };
     let text = || match code {
-        Code::Done => format!("{} drained\n", exclude.id),
+        Code::Done => format!("{} drained\n", cordon.id),
         _ => String::new(),
     };
     output.result(&render(format, &done, text)?);
@@ -189,22 +190,28 @@ mod tests {
     #[test]
     fn a_target_is_a_controller_a_machine_or_an_ipu() {
         let target = |controller: Option<&str>, machine: Option<&str>, ipu| {
-            Some(Target {
+            Some(CordonSelector {
                 controller: controller.map(str::to_owned),
                 machine: machine.map(str::to_owned),
                 ipu,
             })
         };
-        assert_eq!(Target::parse("pod:8090"), target(Some("pod:8090"), None, None));
         assert_eq!(
-            Target::parse("pod:8090/a1/2"),
+            CordonSelector::parse("pod:8090"),
+            target(Some("pod:8090"), None, None)
+        );
+        assert_eq!(
+            CordonSelector::parse("pod:8090/a1/2"),
             target(Some("pod:8090"), Some("a1"), Some(2))
         );
-        assert_eq!(Target::parse("a1"), target(None, Some("a1"), None));
-        assert_eq!(Target::parse("a1/3"), target(None, Some("a1"), Some(3)));
+        assert_eq!(CordonSelector::parse("a1"), target(None, Some("a1"), None));
+        assert_eq!(CordonSelector::parse("a1/3"), target(None, Some("a1"), Some(3)));
         for broken in ["", "/", "pod:8090/", "a1/x", "a1/1/2", "pod:8090/a1/"] {
-            assert_eq!(Target::parse(broken), None, "{broken}");
+            assert_eq!(CordonSelector::parse(broken), None, "{broken}");
         }
-        assert_eq!(Target::parse("a1/3").unwrap().id("pod:8090"), "pod-8090.a1.3");
+        assert_eq!(
+            CordonSelector::parse("a1/3").unwrap().id("pod:8090"),
+            "pod-8090.a1.3"
+        );
     }
 }

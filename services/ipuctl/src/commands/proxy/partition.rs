@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipu_core::PartitionId;
 use ipu_proxy_client::{
-    ClientError, DeletePartition, HoldState, Line, OwnerDocument, PartitionDocument, ProxyClient,
+    ClientError, DeletePartition, HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient,
     PutPartition, ResetPartition,
 };
 use serde::Serialize;
@@ -87,7 +87,10 @@ async fn at_once(
     wanted: &PutPartition,
     proxy: &ProxyClient,
 ) -> Result<PartitionDocument, Failure> {
-    let made = proxy.put(id, wanted, Line::Refuse).await.map_err(failure)?;
+    let made = proxy
+        .put(id, wanted, OnNoCapacity::Refuse)
+        .await
+        .map_err(failure)?;
     if made.state == HoldState::Active {
         return Ok(made);
     }

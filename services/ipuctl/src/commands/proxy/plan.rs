@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use ipu_core::JobSpec;
-use ipu_proxy_client::{PlanAnswer, PlanQuestion, Planned, ProxyClient};
+use ipu_proxy_client::{DryRunRequest, DryRunResponse, Planned, ProxyClient};
 
 use super::failure;
 use crate::cli::{Global, Plan};
-use crate::commands::plan::{Fit, Verdict, jobs};
+use crate::commands::plan::{Fit, FitResult, jobs};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::run::never_fits;
@@ -33,20 +33,20 @@ pub(super) async fn run(
     let answer = ask(proxy, sizes, &ended).await?;
     output.result(&render(global.output, &answer, || table(&answer))?);
     Ok(match fit(&answer).verdict {
-        Verdict::Never => Code::Impossible,
-        Verdict::Waits => Code::NoRoom,
-        Verdict::Now | Verdict::Unknown => Code::Done,
+        FitResult::Never => Code::Impossible,
+        FitResult::Waits => Code::NoRoom,
+        FitResult::Now | FitResult::Unknown => Code::Done,
     })
 }
 
-async fn ask(proxy: &ProxyClient, sizes: Vec<u32>, ended: &[String]) -> Result<PlanAnswer, Failure> {
-    let mut question = PlanQuestion::new(sizes);
+async fn ask(proxy: &ProxyClient, sizes: Vec<u32>, ended: &[String]) -> Result<DryRunResponse, Failure> {
+    let mut question = DryRunRequest::new(sizes);
     question.if_these_ended = ended.to_vec();
     proxy.plan(&question).await.map_err(failure)
 }
 
 /// Whether all of it fits, and why not.
-fn fit(answer: &PlanAnswer) -> Fit {
+fn fit(answer: &DryRunResponse) -> Fit {
     let Some((instance, planned)) = answer
         .planned
         .iter()
@@ -59,13 +59,13 @@ fn fit(answer: &PlanAnswer) -> Fit {
             .filter_map(|planned| planned.controller.as_ref());
         let at: BTreeSet<String> = at.map(ToString::to_string).collect();
         return Fit {
-            verdict: Verdict::Now,
+            verdict: FitResult::Now,
             why: format!("at {}", Vec::from_iter(at).join(", ")),
         };
     };
     let never = !planned.reasons.is_empty() && planned.reasons.iter().all(|why| never_fits(&why.reason));
     Fit {
-        verdict: if never { Verdict::Never } else { Verdict::Waits },
+        verdict: if never { FitResult::Never } else { FitResult::Waits },
         why: format!("instance {instance}: {}", why(planned)),
     }
 }
@@ -81,7 +81,7 @@ fn why(planned: &Planned) -> String {
     texts.join("; ")
 }
 
-fn table(answer: &PlanAnswer) -> String {
+fn table(answer: &DryRunResponse) -> String {
     let mut table = Table::new(&["SIZE", "FITS", "CONTROLLER", "WHY NOT"]);
     for planned in &answer.planned {
         let controller = planned.controller.as_ref().map(ToString::to_string);

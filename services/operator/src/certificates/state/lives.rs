@@ -48,27 +48,27 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 #[derive(Default)]
 struct Operator {
     set: BTreeSet<String>,
-    served: Option<Generation>,
+    served: Option<CertBundle>,
     /// When it looked last.
     looked: u64,
-    look: Look,
+    look: CheckProgress,
 }
 
 /// How far a look is.
 #[derive(Default)]
-enum Look {
+enum CheckProgress {
     #[default]
     Begin,
-    Loaded(u64, Option<State>),
-    Told(u64, Option<State>, bool),
+    Loaded(u64, Option<RotationState>),
+    Told(u64, Option<RotationState>, bool),
 }
 
 #[derive(Default)]
-struct World {
+struct RotationWorld {
     now: u64,
     made: u32,
     /// The Secret, and how often it was written.
-    secret: (u64, Option<State>),
+    secret: (u64, Option<RotationState>),
     operators: [Operator; 2],
     asked: BTreeSet<String>,
     /// Since when under each.
@@ -79,7 +79,7 @@ struct World {
     working: BTreeSet<String>,
 }
 
-impl World {
+impl RotationWorld {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Wait(seconds) => {
@@ -107,8 +107,9 @@ impl World {
             // Not while operators do not agree.
             Event::Lose => {
                 let current = self.secret.1.as_ref().map(|state| &state.current);
-                let agreed =
-                    |one: &Operator| matches!(one.look, Look::Begin) && one.served.as_ref() == current;
+                let agreed = |one: &Operator| {
+                    matches!(one.look, CheckProgress::Begin) && one.served.as_ref() == current
+                };
                 if self.operators.iter().all(agreed) {
                     self.secret = (self.secret.0 + 1, None);
                 }
@@ -130,25 +131,25 @@ impl World {
         let now = self.now;
         let look = std::mem::take(&mut self.operators[who].look);
         self.operators[who].look = match look {
-            Look::Begin => {
+            CheckProgress::Begin => {
                 let (version, state) = self.secret.clone();
                 if let Some(state) = &state {
                     self.operators[who].served = Some(state.current.clone());
                 }
                 self.operators[who].looked = now;
-                Look::Loaded(version, state)
+                CheckProgress::Loaded(version, state)
             }
-            Look::Loaded(version, state) => {
-                let bundle = state.as_ref().map(State::bundle);
+            CheckProgress::Loaded(version, state) => {
+                let bundle = state.as_ref().map(RotationState::bundle);
                 let told = bundle.as_deref() == Some(self.there());
                 if let Some(bundle) = bundle.filter(|_| !told) {
                     self.put(&bundle);
                 }
-                Look::Told(version, state, told)
+                CheckProgress::Told(version, state, told)
             }
-            Look::Told(version, state, trusted) => {
+            CheckProgress::Told(version, state, trusted) => {
                 let operator = &self.operators[who];
-                let facts = Facts {
+                let facts = RotationFacts {
                     now,
                     names: &operator.set.union(&self.asked).cloned().collect(),
                     asked: &self.asked,
@@ -158,7 +159,7 @@ impl World {
                 };
                 let made = self.made;
                 let make = |names: &BTreeSet<String>| {
-                    Ok::<_, Infallible>(Generation {
+                    Ok::<_, Infallible>(CertBundle {
                         ca: format!("ca {made}\n"),
                         certificate: String::new(),
                         key: String::new(),
@@ -171,7 +172,7 @@ impl World {
                     self.made += 1;
                     self.secret = (version + 1, Some(next));
                 }
-                Look::Begin
+                CheckProgress::Begin
             }
         };
     }
@@ -215,7 +216,7 @@ proptest! {
 
     #[test]
     fn a_name_that_is_answered_by_a_trusted_certificate_goes_on_being_answered(events in events()) {
-        let mut world = World::default();
+        let mut world = RotationWorld::default();
         for event in events {
             world.happen(event);
         }
@@ -223,7 +224,7 @@ proptest! {
 
     #[test]
     fn in_the_end_every_name_is_answered_whatever_was_done(events in events()) {
-        let mut world = World::default();
+        let mut world = RotationWorld::default();
         for event in events {
             world.happen(event);
         }

@@ -17,14 +17,14 @@ fn names(text: &str) -> BTreeSet<String> {
 /// One move at `now` of an operator that serves with `served`, where the API server asks under `asked`, with certificates that
 /// have no content.
 fn moved_by(
-    state: Option<&State>,
+    state: Option<&RotationState>,
     now: u64,
     (wanted, asked): (&str, &str),
-    served: Option<&Generation>,
+    served: Option<&CertBundle>,
     trusted: bool,
-) -> Option<State> {
+) -> Option<RotationState> {
     let (wanted, asked) = (names(wanted), names(asked));
-    let facts = Facts {
+    let facts = RotationFacts {
         now,
         names: &wanted.union(&asked).cloned().collect(),
         asked: &asked,
@@ -33,7 +33,7 @@ fn moved_by(
         rotation: &ROTATION,
     };
     let make = |names: &BTreeSet<String>| {
-        Ok::<_, Infallible>(Generation {
+        Ok::<_, Infallible>(CertBundle {
             ca: format!("ca {now}\n"),
             certificate: format!("certificate {now}"),
             key: String::new(),
@@ -48,7 +48,7 @@ fn moved_by(
 }
 
 /// The same where the API server asks nobody.
-fn moved(state: Option<&State>, now: u64, wanted: &str, trusted: bool) -> Option<State> {
+fn moved(state: Option<&RotationState>, now: u64, wanted: &str, trusted: bool) -> Option<RotationState> {
     moved_by(state, now, (wanted, ""), None, trusted)
 }
 
@@ -140,11 +140,11 @@ fn a_secret_that_is_taken_away_is_made_again_with_what_is_served_and_then_renewe
 fn what_is_written_is_read_again_and_what_a_newer_operator_wrote_is_left_alone() {
     let state = moved(Some(&moved(None, 0, "a", false).unwrap()), 700, "a", true).unwrap();
     let text = serde_json::to_string(&state).unwrap();
-    assert!(State::read(text.as_bytes()).unwrap() == state);
+    assert!(RotationState::read(text.as_bytes()).unwrap() == state);
     let newer = text.replace("\"format\":1", "\"format\":2");
     assert!(matches!(
-        State::read(newer.as_bytes()),
+        RotationState::read(newer.as_bytes()),
         Err(StateError::Newer { format: 2 })
     ));
-    assert!(matches!(State::read(b"{}"), Err(StateError::Broken(_))));
+    assert!(matches!(RotationState::read(b"{}"), Err(StateError::Broken(_))));
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::support::until;
 use crate::walks::{launching, load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_scales_a_job_and_finds_its_workers_and_nobody_else() {
     let test = "an_autoscaler_scales_a_job_and_finds_its_workers_and_nobody_else";
-    let Some(served) = Served::start_admitting(test, "autoscaled").await else {
+    let Some(served) = ClusterFixture::start_admitting(test, "autoscaled").await else {
         return;
     };
     load(served.cluster).await;

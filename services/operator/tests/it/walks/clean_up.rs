@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::support::until;
 use crate::walks::{launching, load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_3_three_policies_leave_everything_the_launcher_or_nothing() {
     let test = "seed_000_6_7_3_three_policies_leave_everything_the_launcher_or_nothing";
-    let Some(served) = Served::start(test, "seed-000-6-7-3").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-3").await else {
         return;
     };
     load(served.cluster).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::served::{FOREVER, List, Served, simulator, worker_job};
+use crate::served::{ClusterFixture, FOREVER, List, simulator, worker_job};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,7 +13,7 @@ async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_th
     let (first, second) = (simulator("1x1").await, simulator("1x1").await);
     let list = List::of(&[(&first, "walk-one=pod001")]);
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.serve(proxy);
-    let Some(served) = Served::start_with(test, "seed-000-6-3-2", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-3-2", change).await else {
         return;
     };
     let label = |label: &str| served.kubectl(&["label", "nodes", "--all", label]);

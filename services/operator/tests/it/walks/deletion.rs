@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use vipu_sim::{Fault, FaultKind};
 
-use crate::served::{FOREVER, List, Served, simulator, worker_job};
+use crate::served::{ClusterFixture, FOREVER, List, simulator, worker_job};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -12,7 +12,7 @@ async fn seed_000_6_1_a_running_job_is_deleted_at_once_also_while_vipu_is_down()
     let simulator = simulator("1x8").await;
     let list = List::of(&[(&simulator, "kubernetes.io/os=linux")]);
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.serve(proxy);
-    let Some(served) = Served::start_with(test, "seed-000-6-1", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-1", change).await else {
         return;
     };
     let made = || {
@@ -63,7 +63,7 @@ async fn seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged() 
     let test = "seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged";
     let change =
         |_: &mut vipu_proxy::Settings, operator: &mut ipu_operator::Settings| operator.host_network = None;
-    let Some(served) = Served::start_with(test, "seed-000-6-1-network", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-1-network", change).await else {
         return;
     };
     served.apply(&worker_job("network", FOREVER));

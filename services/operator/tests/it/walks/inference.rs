@@ -1,6 +1,6 @@
 //! Inference and scaling (seed 000 §6.7).
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 use crate::support::until;
 use crate::walks::seed;
 
@@ -14,7 +14,7 @@ async fn seed_000_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1() {
     let test = "seed_000_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1";
     // Four IPUs, of which somebody has two.
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(served) = Served::start_with(test, "seed-000-6-7", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-7", change).await else {
         return;
     };
     for other in ["one", "another"] {

@@ -1,12 +1,12 @@
 //! Interactive mode (seed 000 §6.6.1).
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::walks::{load, seed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job() {
     let test = "seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job";
-    let Some(served) = Served::start(test, "seed-000-6-6-1").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-6-1").await else {
         return;
     };
     load(served.cluster).await;

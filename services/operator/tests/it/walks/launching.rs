@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::walks::{launching, load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_8_2_a_failure_is_told_by_the_status_and_by_the_logs_of_the_launcher() {
     let test = "seed_000_6_8_2_a_failure_is_told_by_the_status_and_by_the_logs_of_the_launcher";
-    let Some(served) = Served::start(test, "seed-000-6-8-2").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-8-2").await else {
         return;
     };
     load(served.cluster).await;

@@ -6,7 +6,7 @@ use ipu_core::Timestamp;
 use ipu_k8s::crd::Time;
 use serde_json::{Value, json};
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 use crate::support::until;
 
 /// How much later than the time at `from` of a status that at `to` is.
@@ -29,7 +29,7 @@ fn now() -> Timestamp {
 async fn what_waits_for_workers_that_no_node_takes_is_given_back_and_used_by_another_job_meanwhile() {
     let test = "what_waits_for_workers_that_no_node_takes_is_given_back_and_used_by_another_job_meanwhile";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(served) = Served::start_with(test, "nowhere", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "nowhere", change).await else {
         return;
     };
     // All IPUs that there are.
@@ -102,7 +102,7 @@ async fn what_waits_for_workers_that_no_node_takes_is_given_back_and_used_by_ano
 async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_had_until_its_time_is_over() {
     let test =
         "a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_had_until_its_time_is_over";
-    let Some(served) = Served::start(test, "limits").await else {
+    let Some(served) = ClusterFixture::start(test, "limits").await else {
         return;
     };
     let submit = |name: &str, script: &str, fields: Value| {

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::support::until;
 use crate::walks::volumes::claim;
 use crate::walks::{load, seed};
 
 /// How many IPUs the partition of the job's first instance has.
-async fn ipus(served: &Served, job: &str) -> Value {
+async fn ipus(served: &ClusterFixture, job: &str) -> Value {
     let all = served.ask("/v1/partitions").await;
     let partitions = all["partitions"].as_array().unwrap();
     let of_job = partitions
@@ -22,7 +22,7 @@ async fn ipus(served: &Served, job: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
     let test = "seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus";
-    let Some(served) = Served::start(test, "seed-001-6-5").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-001-6-5").await else {
         return;
     };
     load(served.cluster).await;
@@ -86,7 +86,7 @@ async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_002_8_7_a_worker_keeps_the_network_resources_and_rights_of_its_template() {
     let test = "seed_002_8_7_a_worker_keeps_the_network_resources_and_rights_of_its_template";
-    let Some(served) = Served::start(test, "seed-002-8-7").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-002-8-7").await else {
         return;
     };
     load(served.cluster).await;

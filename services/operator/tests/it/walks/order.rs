@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_jobs_that_wait_the_one_with_the_highest_priority_is_next_also_if_it_got_it_while_waiting() {
     let test = "of_jobs_that_wait_the_one_with_the_highest_priority_is_next_also_if_it_got_it_while_waiting";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(served) = Served::start_with(test, "order", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "order", change).await else {
         return;
     };
     let line = async || {
@@ -49,7 +49,7 @@ async fn of_jobs_that_wait_the_one_with_the_highest_priority_is_next_also_if_it_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_somebody_else_manages_is_left_alone_from_its_submission_to_its_deletion() {
     let test = "a_job_that_somebody_else_manages_is_left_alone_from_its_submission_to_its_deletion";
-    let Some(served) = Served::start_admitting(test, "managed").await else {
+    let Some(served) = ClusterFixture::start_admitting(test, "managed").await else {
         return;
     };
     let managed = |name: &str, manager: &str| {

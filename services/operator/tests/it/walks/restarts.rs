@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{Served, worker_job};
+use crate::served::{ClusterFixture, worker_job};
 use crate::walks::{launching, load};
 
 /// A policy, the code that every attempt ends with, and what becomes of the job.
@@ -58,7 +58,7 @@ fn cases() -> Vec<Case> {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_2_four_restart_policies_judge_success_failure_and_exit_codes() {
     let test = "seed_000_6_7_2_four_restart_policies_judge_success_failure_and_exit_codes";
-    let Some(served) = Served::start(test, "seed-000-6-7-2").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-2").await else {
         return;
     };
     for case in cases() {
@@ -95,7 +95,7 @@ async fn seed_000_6_7_2_four_restart_policies_judge_success_failure_and_exit_cod
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition() {
     let test = "seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition";
-    let Some(served) = Served::start(test, "seed-000-6-7-2-launcher").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-2-launcher").await else {
         return;
     };
     load(served.cluster).await;

@@ -1,6 +1,6 @@
 //! The seeds' sample: it is applied, runs, is looked at, and completes.
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::walks::{load, seed};
 
 /// What the seed's readers see of the running sample.
@@ -12,7 +12,7 @@ const OF_THEIR_TIME: [&str; 5] = ["Manager:", "Operation:", "Time:", "Self Link:
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_6_the_sample_runs_and_completes() {
     let test = "seed_000_6_6_the_sample_runs_and_completes";
-    let Some(served) = Served::start(test, "seed-000-6-6").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-6").await else {
         return;
     };
     load(served.cluster).await;
@@ -70,7 +70,7 @@ async fn seed_000_6_6_the_sample_runs_and_completes() {
 }
 
 /// §6.8.1: what there is besides Kubernetes Pods.
-async fn has_what_a_launcher_needs(served: &Served) {
+async fn has_what_a_launcher_needs(served: &ClusterFixture) {
     let rbac = "rbac.authorization.k8s.io";
     for (group, kind, name) in [
         ("", "ConfigMap", "ipujob-sample-config"),
@@ -87,7 +87,7 @@ async fn has_what_a_launcher_needs(served: &Served) {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_6_kubectl_describes_the_sample_as_documented() {
     let test = "seed_000_6_6_kubectl_describes_the_sample_as_documented";
-    let Some(served) = Served::start_admitting(test, "seed-000-6-6-describe").await else {
+    let Some(served) = ClusterFixture::start_admitting(test, "seed-000-6-6-describe").await else {
         return;
     };
     load(served.cluster).await;

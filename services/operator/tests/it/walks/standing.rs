@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 use crate::support::{apply, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_job_holds_nothing_and_goes_on_with_other_tolerations() {
     let test = "a_suspended_job_holds_nothing_and_goes_on_with_other_tolerations";
-    let Some(served) = Served::start(test, "suspended").await else {
+    let Some(served) = ClusterFixture::start(test, "suspended").await else {
         return;
     };
     served.apply(&worker_job("pausing", FOREVER));
@@ -44,7 +44,7 @@ async fn a_suspended_job_holds_nothing_and_goes_on_with_other_tolerations() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_workers_a_quota_refuses_says_so_and_runs_when_there_is_room() {
     let test = "a_job_whose_workers_a_quota_refuses_says_so_and_runs_when_there_is_room";
-    let Some(served) = Served::start(test, "refused").await else {
+    let Some(served) = ClusterFixture::start(test, "refused").await else {
         return;
     };
     let quota = |pods: &str| {

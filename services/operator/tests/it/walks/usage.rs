@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::served::{FOREVER, Served, worker_job};
+use crate::served::{ClusterFixture, FOREVER, worker_job};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_9_stats_and_query_tell_the_documented_numbers() {
@@ -13,7 +13,7 @@ async fn seed_000_6_9_stats_and_query_tell_the_documented_numbers() {
         proxy.listen = Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         proxy.auth = Some(vipu_proxy::Auth::None);
     };
-    let Some(served) = Served::start_with(test, "seed-000-6-9", change).await else {
+    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-9", change).await else {
         return;
     };
     let nothing = json!({"total": {"used": 0, "available": 32}});

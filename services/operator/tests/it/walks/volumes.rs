@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::served::Served;
+use crate::served::ClusterFixture;
 use crate::support::apply;
 use crate::walks::{load, seed};
 
 /// The seeds' volume and claim, of a folder of the node in place of a server of NFS.
-pub(super) fn claim(served: &Served) -> tempfile::TempDir {
+pub(super) fn claim(served: &ClusterFixture) -> tempfile::TempDir {
     let storage = tempfile::tempdir().unwrap();
     let namespace = served.namespace;
     apply(
@@ -34,7 +34,7 @@ pub(super) fn claim(served: &Served) -> tempfile::TempDir {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
     let test = "seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
-    let Some(served) = Served::start(test, "seed-000-6-7-1").await else {
+    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-1").await else {
         return;
     };
     load(served.cluster).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::{PartitionId, Topology};
 use ipu_testkit::{
-    CallFault, CallKind, ControllerBench, Injected, Memory, Setup, SuiteReport, controller_suite,
+    CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, SuiteReport, controller_suite,
 };
 use ipu_vipu_client::{ConnectOptions, VipuController};
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ impl Bench {
     async fn start(transport: Transport, setup: Setup) -> Self {
         let mut builder = Simulator::builder(setup.topology.clone()).delay(setup.operation);
         let mut files = None;
-        if setup.memory == Memory::Durable {
+        if setup.memory == Persistence::Durable {
             let directory = tempfile::tempdir().unwrap();
             // Not where outgoing connections come from: one of them could take the port during the restart.
             let home = SocketAddr::from(([127, 0, 0, 2], 0));
@@ -102,31 +102,31 @@ macro_rules! bench {
                 Arc::clone(&self.0.controller)
             }
 
-            async fn inject(&self, call: CallKind, fault: CallFault) -> Injected {
+            async fn inject(&self, call: CallKind, fault: CallFault) -> FaultSupport {
                 let (Some(method), Some(kind)) = (method(call), kind(fault)) else {
-                    return Injected::Unsupported;
+                    return FaultSupport::Unsupported;
                 };
                 self.0.add(Fault::new(kind).of(method).times(1)).await;
-                Injected::Done
+                FaultSupport::Done
             }
 
-            async fn set_operation_time(&self, operation: Duration) -> Injected {
+            async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
                 set_delay(self.0.address, operation).await;
-                Injected::Done
+                FaultSupport::Done
             }
 
-            async fn break_partition(&self, id: &PartitionId) -> Injected {
+            async fn break_partition(&self, id: &PartitionId) -> FaultSupport {
                 let listed = self.0.controller.list_partitions(None).await.unwrap();
                 let broken = listed.iter().find(|partition| partition.id == *id).unwrap();
                 let cluster = broken.cluster.as_ref().unwrap();
                 let at = self.0.topology.address(cluster, broken.ipus[0]).unwrap();
                 set_health(self.0.address, &self.0.topology, at, "bad").await;
-                Injected::Done
+                FaultSupport::Done
             }
 
-            async fn restart(&self) -> Injected {
+            async fn restart(&self) -> FaultSupport {
                 let Some(files) = &self.0.files else {
-                    return Injected::Unsupported;
+                    return FaultSupport::Unsupported;
                 };
                 self.0.end().await;
                 let builder = Simulator::builder(self.0.topology.clone()).listen(self.0.address);
@@ -135,12 +135,12 @@ macro_rules! bench {
                     .start()
                     .await;
                 *self.0.simulator.lock().await = Some(again.unwrap());
-                Injected::Done
+                FaultSupport::Done
             }
 
-            async fn stop(&self) -> Injected {
+            async fn stop(&self) -> FaultSupport {
                 self.0.end().await;
-                Injected::Done
+                FaultSupport::Done
             }
 
             fn deadline(&self) -> Option<Duration> {

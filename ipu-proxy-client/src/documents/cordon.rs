@@ -1,7 +1,7 @@
 //! Cordons: hardware that gets nothing new until whoever said so lifts it.
 
 use ipu_core::{
-    AgentId, ControllerName, Excluded, Exclusion, ExclusionId, ExclusionOwner, ExclusionTarget, Timestamp,
+    AgentId, ControllerName, Cordon, CordonEffect, CordonId, CordonOwner, CordonTarget, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::partition::BlockerDocument;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Exclude {
+pub struct CordonRequest {
     /// Under which name: that is how it is lifted again.
     pub id: String,
     /// At which controller, by its name.
@@ -26,8 +26,8 @@ pub struct Exclude {
     pub reason: String,
 }
 
-impl Exclude {
-    /// Excludes all of `controller`; [`machine`](Self::machine) and [`ipu`](Self::ipu) narrow that down.
+impl CordonRequest {
+    /// Cordons all of `controller`; [`machine`](Self::machine) and [`ipu`](Self::ipu) narrow that down.
     #[must_use]
     pub fn new(id: impl Into<String>, controller: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
@@ -40,12 +40,12 @@ impl Exclude {
     }
 }
 
-/// An exclusion.
+/// An cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ExclusionDocument {
+pub struct CordonDocument {
     /// Its name.
-    pub id: ExclusionId,
+    pub id: CordonId,
     /// At which controller.
     pub controller: ControllerName,
     /// Which machine; none if it is the whole controller.
@@ -53,28 +53,28 @@ pub struct ExclusionDocument {
     /// Which IPU of it; none if it is the whole machine.
     pub ipu: Option<u32>,
     /// Who said so, and alone lifts it.
-    pub owner: ExclusionOwner,
+    pub owner: CordonOwner,
     /// Why.
     pub reason: String,
     /// Since when.
     pub since: Timestamp,
 }
 
-impl From<&Exclusion> for ExclusionDocument {
-    fn from(exclusion: &Exclusion) -> Self {
-        let (machine, ipu) = match &exclusion.what {
-            ExclusionTarget::Machine(agent) => (Some(agent.clone()), None),
-            ExclusionTarget::Ipu(agent, ipu) => (Some(agent.clone()), Some(*ipu)),
+impl From<&Cordon> for CordonDocument {
+    fn from(cordon: &Cordon) -> Self {
+        let (machine, ipu) = match &cordon.what {
+            CordonTarget::Machine(agent) => (Some(agent.clone()), None),
+            CordonTarget::Ipu(agent, ipu) => (Some(agent.clone()), Some(*ipu)),
             _ => (None, None),
         };
         Self {
-            id: exclusion.id.clone(),
-            controller: exclusion.controller.clone(),
+            id: cordon.id.clone(),
+            controller: cordon.controller.clone(),
             machine,
             ipu,
-            owner: exclusion.owner.clone(),
-            reason: exclusion.reason.clone(),
-            since: exclusion.since,
+            owner: cordon.owner.clone(),
+            reason: cordon.reason.clone(),
+            since: cordon.since,
         }
     }
 }
@@ -82,18 +82,19 @@ impl From<&Exclusion> for ExclusionDocument {
 /// The answer of `POST /v1/exclusions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ExcludedDocument {
-    /// The exclusion.
-    pub exclusion: ExclusionDocument,
+pub struct CordonedDocument {
+    /// The cordon.
+    #[serde(rename = "exclusion")]
+    pub cordon: CordonDocument,
     /// Who holds something there now, and keeps it.
     pub holders: Vec<BlockerDocument>,
 }
 
-impl From<&Excluded> for ExcludedDocument {
-    fn from(excluded: &Excluded) -> Self {
+impl From<&CordonEffect> for CordonedDocument {
+    fn from(cordoned: &CordonEffect) -> Self {
         Self {
-            exclusion: ExclusionDocument::from(&excluded.exclusion),
-            holders: excluded.holders.iter().map(BlockerDocument::from).collect(),
+            cordon: CordonDocument::from(&cordoned.cordon),
+            holders: cordoned.holders.iter().map(BlockerDocument::from).collect(),
         }
     }
 }
@@ -101,31 +102,32 @@ impl From<&Excluded> for ExcludedDocument {
 /// The answer of `GET /v1/exclusions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ExclusionList {
+pub struct CordonList {
     /// All of them, by their names.
-    pub exclusions: Vec<ExclusionDocument>,
+    #[serde(rename = "exclusions")]
+    pub cordons: Vec<CordonDocument>,
 }
 
-impl ExclusionList {
+impl CordonList {
     /// A list of these.
     #[must_use]
-    pub const fn new(exclusions: Vec<ExclusionDocument>) -> Self {
-        Self { exclusions }
+    pub const fn new(cordons: Vec<CordonDocument>) -> Self {
+        Self { cordons }
     }
 }
 
 /// The answer of `DELETE /v1/exclusions/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Lifted {
+pub struct Uncordoned {
     /// What was lifted; none if there was nothing of that name.
-    pub lifted: Option<ExclusionDocument>,
+    pub lifted: Option<CordonDocument>,
 }
 
-impl Lifted {
+impl Uncordoned {
     /// This was lifted.
     #[must_use]
-    pub const fn new(lifted: Option<ExclusionDocument>) -> Self {
+    pub const fn new(lifted: Option<CordonDocument>) -> Self {
         Self { lifted }
     }
 }

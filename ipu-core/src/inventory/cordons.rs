@@ -5,18 +5,18 @@ use alloc::vec::Vec;
 
 use super::block::addresses;
 use super::{Inventory, InventoryError};
-use crate::ids::{ExclusionOwner, PartitionId};
+use crate::ids::{CordonOwner, PartitionId};
 use crate::topology::IpuAddress;
 
-/// Exclusions: for each owner the IPUs that it excludes.
+/// Cordons: for each owner the IPUs that it cordons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Exclusions {
+pub(super) struct Cordons {
     /// Only what is not empty.
-    by_owner: BTreeMap<ExclusionOwner, BTreeMap<u32, u64>>,
+    by_owner: BTreeMap<CordonOwner, BTreeMap<u32, u64>>,
 }
 
-impl Exclusions {
-    /// The IPUs of a link domain that anyone excludes.
+impl Cordons {
+    /// The IPUs of a link domain that anyone cordons.
     pub(super) fn mask(&self, link_domain: u32) -> u64 {
         self.by_owner
             .values()
@@ -24,30 +24,30 @@ impl Exclusions {
             .fold(0, |all, mask| all | mask)
     }
 
-    /// Who excludes an IPU.
-    fn owners(&self, at: IpuAddress) -> impl Iterator<Item = &ExclusionOwner> {
+    /// Who cordons an IPU.
+    fn owners(&self, at: IpuAddress) -> impl Iterator<Item = &CordonOwner> {
         self.by_owner.iter().filter_map(move |(owner, domains)| {
             (domains.get(&at.link_domain)? >> at.ipu & 1 == 1).then_some(owner)
         })
     }
 
-    fn add(&mut self, owner: &ExclusionOwner, masks: &BTreeMap<u32, u64>) {
+    fn add(&mut self, owner: &CordonOwner, masks: &BTreeMap<u32, u64>) {
         let domains = self.by_owner.entry(owner.clone()).or_default();
         for (domain, mask) in masks {
             *domains.entry(*domain).or_insert(0) |= mask;
         }
     }
 
-    fn remove(&mut self, owner: &ExclusionOwner, masks: &BTreeMap<u32, u64>) {
+    fn remove(&mut self, owner: &CordonOwner, masks: &BTreeMap<u32, u64>) {
         let Some(domains) = self.by_owner.get_mut(owner) else {
             return;
         };
         for (domain, mask) in masks {
-            if let Some(excluded) = domains.get_mut(domain) {
-                *excluded &= !mask;
+            if let Some(cordoned) = domains.get_mut(domain) {
+                *cordoned &= !mask;
             }
         }
-        domains.retain(|_, excluded| *excluded != 0);
+        domains.retain(|_, cordoned| *cordoned != 0);
         if domains.is_empty() {
             self.by_owner.remove(owner);
         }
@@ -55,22 +55,22 @@ impl Exclusions {
 }
 
 impl Inventory {
-    /// Excludes IPUs from placement on behalf of `owner`. Those that it excludes already stay so. Who holds one of them
+    /// Cordons IPUs from placement on behalf of `owner`. Those that it cordons already stay so. Who holds one of them
     /// goes on holding it; the holders are answered, so that they can be told.
     ///
     /// # Errors
     ///
-    /// [`InventoryError::Unknown`] for an IPU that does not exist; nothing is excluded then.
-    pub fn exclude(
+    /// [`InventoryError::Unknown`] for an IPU that does not exist; nothing is cordoned then.
+    pub fn cordon(
         &mut self,
-        owner: &ExclusionOwner,
+        owner: &CordonOwner,
         ipus: impl IntoIterator<Item = IpuAddress>,
     ) -> Result<BTreeSet<PartitionId>, InventoryError> {
         let masks = self.known(ipus)?;
         if !masks.is_empty() {
-            self.exclusions.add(owner, &masks);
+            self.cordons.add(owner, &masks);
         }
-        self.refresh_excluded(masks.keys().copied());
+        self.refresh_cordoned(masks.keys().copied());
         let held = masks.iter().flat_map(|(domain, mask)| addresses(*domain, *mask));
         Ok(held
             .filter_map(|at| self.holder_at(at))
@@ -78,36 +78,36 @@ impl Inventory {
             .collect())
     }
 
-    /// Takes back exclusions of `owner`. An IPU that others exclude too stays excluded.
+    /// Takes back cordons of `owner`. An IPU that others cordon too stays cordoned.
     ///
     /// # Errors
     ///
-    /// [`InventoryError::NotExcluded`] for an IPU that `owner` does not exclude, [`InventoryError::Unknown`] for one
+    /// [`InventoryError::NotCordoned`] for an IPU that `owner` does not cordon, [`InventoryError::Unknown`] for one
     /// that does not exist; nothing changes then.
     pub fn lift(
         &mut self,
-        owner: &ExclusionOwner,
+        owner: &CordonOwner,
         ipus: impl IntoIterator<Item = IpuAddress>,
     ) -> Result<(), InventoryError> {
         let masks = self.known(ipus)?;
         for at in masks.iter().flat_map(|(domain, mask)| addresses(*domain, *mask)) {
-            let owners: Vec<ExclusionOwner> = self.exclusions.owners(at).cloned().collect();
+            let owners: Vec<CordonOwner> = self.cordons.owners(at).cloned().collect();
             if !owners.contains(owner) {
-                return Err(InventoryError::NotExcluded {
+                return Err(InventoryError::NotCordoned {
                     at,
                     owner: owner.clone(),
                     owners,
                 });
             }
         }
-        self.exclusions.remove(owner, &masks);
-        self.refresh_excluded(masks.keys().copied());
+        self.cordons.remove(owner, &masks);
+        self.refresh_cordoned(masks.keys().copied());
         Ok(())
     }
 
-    /// The exclusions: owner and IPU, by owner and then by address.
-    pub fn exclusions(&self) -> impl Iterator<Item = (&ExclusionOwner, IpuAddress)> {
-        self.exclusions.by_owner.iter().flat_map(|(owner, domains)| {
+    /// The cordons: owner and IPU, by owner and then by address.
+    pub fn cordons(&self) -> impl Iterator<Item = (&CordonOwner, IpuAddress)> {
+        self.cordons.by_owner.iter().flat_map(|(owner, domains)| {
             domains
                 .iter()
                 .flat_map(|(domain, mask)| addresses(*domain, *mask))
@@ -115,9 +115,9 @@ impl Inventory {
         })
     }
 
-    /// Who excludes an IPU; nobody if it is not excluded.
-    pub fn excluded_by(&self, at: IpuAddress) -> impl Iterator<Item = &ExclusionOwner> {
-        self.exclusions.owners(at)
+    /// Who cordons an IPU; nobody if it is not cordoned.
+    pub fn cordoned_by(&self, at: IpuAddress) -> impl Iterator<Item = &CordonOwner> {
+        self.cordons.owners(at)
     }
 
     /// IPUs as masks, if all of them exist.
@@ -135,10 +135,10 @@ impl Inventory {
         Ok(masks)
     }
 
-    fn refresh_excluded(&mut self, domains: impl Iterator<Item = u32>) {
+    fn refresh_cordoned(&mut self, domains: impl Iterator<Item = u32>) {
         for domain in domains {
-            let mask = self.exclusions.mask(domain);
-            self.set_excluded(domain, mask);
+            let mask = self.cordons.mask(domain);
+            self.set_cordoned(domain, mask);
         }
     }
 }

@@ -1,27 +1,30 @@
-//! Exclusions: who decides, and what the line makes of them.
+//! Cordons: who decides, and what the line makes of them.
 
 use std::sync::Arc;
 
 use ipu_core::{
-    Admission, Excluded, Exclusion, ExclusionTarget, Illegal, IpuPlace, PlacedBy, Reason, Service, Topology,
-    Unbounded,
+    Admission, Cordon, CordonEffect, CordonTarget, IpuPlace, PlacedBy, Reason, ServiceState, Topology,
+    TransitionError, Unbounded,
 };
 
-use super::{Bench, Change, ControllerView, LinePolicy, Listing, PartitionSpec, World, controller, request};
+use super::{
+    Bench, Change, ControllerView, ControllersSnapshot, Listing, OnNoCapacity, PartitionSpec, controller,
+    request,
+};
 
-fn exclusion(id: &str, what: ExclusionTarget) -> Exclusion {
+fn cordon(id: &str, what: CordonTarget) -> Cordon {
     let (id, owner) = (id.parse().unwrap(), "admin".parse().unwrap());
-    Exclusion::new(id, controller(), what, owner, "a cable")
+    Cordon::new(id, controller(), what, owner, "a cable")
 }
 
-fn machine(bench: &Bench, number: usize) -> ExclusionTarget {
+fn machine(bench: &Bench, number: usize) -> CordonTarget {
     let (agent, _) = bench.inventory.topology().agents().nth(number).unwrap();
-    ExclusionTarget::Machine(agent.clone())
+    CordonTarget::Machine(agent.clone())
 }
 
 impl Bench {
-    fn exclude(&mut self, exclusion: &Exclusion) -> Result<Excluded, Illegal> {
-        let step = self.state.exclude(exclusion.clone(), &self.world(), self.now())?;
+    fn cordon(&mut self, cordon: &Cordon) -> Result<CordonEffect, TransitionError> {
+        let step = self.state.cordon(cordon.clone(), &self.world(), self.now())?;
         Ok(self.take(step))
     }
 
@@ -35,25 +38,25 @@ impl Bench {
 }
 
 #[test]
-fn the_reason_of_an_exclusion_is_bounded() {
+fn the_reason_of_an_cordon_is_bounded() {
     let mut bench = Bench::new(&Topology::pod16());
-    let mut long = exclusion("fan", ExclusionTarget::Controller);
-    long.reason = "x".repeat(Exclusion::MAX_REASON_LEN + 1);
-    let refused = bench.exclude(&long).unwrap_err().to_string();
+    let mut long = cordon("fan", CordonTarget::Controller);
+    long.reason = "x".repeat(Cordon::MAX_REASON_LEN + 1);
+    let refused = bench.cordon(&long).unwrap_err().to_string();
     assert!(
         refused.contains("its reason has 257 bytes and may have 256; shorten it"),
         "{refused}"
     );
-    assert_eq!(bench.state.exclusions().count(), 0);
+    assert_eq!(bench.state.cordons().count(), 0);
     long.reason.pop();
-    bench.exclude(&long).unwrap();
+    bench.cordon(&long).unwrap();
 }
 
 #[test]
-fn what_is_excluded_gets_nothing_new_and_the_controller_is_told_where_to_place() {
+fn what_is_cordoned_gets_nothing_new_and_the_controller_is_told_where_to_place() {
     let mut bench = Bench::new(&Topology::pod16());
     let what = machine(&bench, 0);
-    bench.exclude(&exclusion("x", what)).unwrap();
+    bench.cordon(&cordon("x", what)).unwrap();
     assert_eq!(bench.room(), (12, 3));
     let Admission::Drive(entry) = bench.request(&request("ns", "job", 4)).unwrap() else {
         panic!("there is room");
@@ -63,7 +66,7 @@ fn what_is_excluded_gets_nothing_new_and_the_controller_is_told_where_to_place()
     assert_eq!(entry.places, [4, 5, 6, 7].map(place));
 
     let mut large = request("ns", "large", 16);
-    large.line = LinePolicy::Refuse;
+    large.line = OnNoCapacity::Refuse;
     let Admission::Refused(waiting) = bench.request(&large).unwrap() else {
         panic!("there is no room");
     };
@@ -79,10 +82,10 @@ fn who_holds_something_there_keeps_it_is_named_and_its_place_is_free_for_nobody_
     let job = request("ns", "job", 16);
     bench.drive(&job);
     let what = machine(&bench, 1);
-    let excluded = bench.exclude(&exclusion("x", what)).unwrap();
-    let holders: Vec<_> = excluded.holders.iter().map(|holder| &holder.id).collect();
+    let cordoned = bench.cordon(&cordon("x", what)).unwrap();
+    let holders: Vec<_> = cordoned.holders.iter().map(|holder| &holder.id).collect();
     assert_eq!(holders, [&job.id]);
-    assert_eq!(excluded.holders[0].owner.as_ref(), Some(&job.owner));
+    assert_eq!(cordoned.holders[0].owner.as_ref(), Some(&job.owner));
     let mut again = job.clone();
     again.attempt = 1;
     assert!(matches!(bench.drive(&again), Admission::Drive(_)));
@@ -91,18 +94,18 @@ fn who_holds_something_there_keeps_it_is_named_and_its_place_is_free_for_nobody_
 }
 
 #[test]
-fn only_its_owner_lifts_an_exclusion_and_an_id_is_taken_once() {
+fn only_its_owner_lifts_an_cordon_and_an_id_is_taken_once() {
     let mut bench = Bench::new(&Topology::pod16());
-    let first = exclusion("x", machine(&bench, 0));
+    let first = cordon("x", machine(&bench, 0));
     bench.now = 7;
-    let recorded = bench.exclude(&first).unwrap().exclusion;
+    let recorded = bench.cordon(&first).unwrap().cordon;
     assert_eq!(recorded.since, bench.now());
     bench.now = 9;
     // To say it again is safe and changes nothing, not even since when.
-    assert_eq!(bench.exclude(&first).unwrap().exclusion, recorded);
-    let mut other = exclusion("x", machine(&bench, 1));
-    let taken = bench.exclude(&other).unwrap_err();
-    assert!(matches!(&taken, Illegal::OtherExclusion { recorded: of } if **of == recorded));
+    assert_eq!(bench.cordon(&first).unwrap().cordon, recorded);
+    let mut other = cordon("x", machine(&bench, 1));
+    let taken = bench.cordon(&other).unwrap_err();
+    assert!(matches!(&taken, TransitionError::OtherCordon { recorded: of } if **of == recorded));
     assert!(
         taken.to_string().contains("admin") && taken.to_string().contains("a cable"),
         "{taken}"
@@ -118,19 +121,19 @@ fn only_its_owner_lifts_an_exclusion_and_an_id_is_taken_once() {
 }
 
 #[test]
-fn what_two_exclude_is_placed_on_when_both_have_lifted_it() {
+fn what_two_cordon_is_placed_on_when_both_have_lifted_it() {
     let mut bench = Bench::new(&Topology::pod16());
     let agent = match machine(&bench, 0) {
-        ExclusionTarget::Machine(agent) => agent,
+        CordonTarget::Machine(agent) => agent,
         other => panic!("{other:?}"),
     };
     let (one, two) = (
-        exclusion("one", ExclusionTarget::Ipu(agent.clone(), 0)),
-        exclusion("two", ExclusionTarget::Machine(agent)),
+        cordon("one", CordonTarget::Ipu(agent.clone(), 0)),
+        cordon("two", CordonTarget::Machine(agent)),
     );
-    bench.exclude(&one).unwrap();
+    bench.cordon(&one).unwrap();
     assert_eq!(bench.room(), (15, 3));
-    bench.exclude(&two).unwrap();
+    bench.cordon(&two).unwrap();
     assert_eq!(bench.room(), (12, 3));
     for (lifted, left) in [(&two, (15, 3)), (&one, (16, 4))] {
         let step = bench.state.lift(&lifted.id, &lifted.owner).unwrap();
@@ -140,42 +143,42 @@ fn what_two_exclude_is_placed_on_when_both_have_lifted_it() {
 }
 
 #[test]
-fn what_cannot_be_excluded_is_refused_with_a_reason() {
+fn what_cannot_be_cordoned_is_refused_with_a_reason() {
     let mut bench = Bench::new(&Topology::pod16());
-    let unknown = ExclusionTarget::Machine("nobody".parse().unwrap());
-    let mut elsewhere = exclusion("x", ExclusionTarget::Controller);
+    let unknown = CordonTarget::Machine("nobody".parse().unwrap());
+    let mut elsewhere = cordon("x", CordonTarget::Controller);
     elsewhere.controller = "elsewhere".parse().unwrap();
-    let mut reserved = exclusion("x", ExclusionTarget::Controller);
+    let mut reserved = cordon("x", CordonTarget::Controller);
     reserved.owner = "health".parse().unwrap();
     for (refused, why) in [
-        (exclusion("x", unknown), "there is no machine nobody"),
+        (cordon("x", unknown), "there is no machine nobody"),
         (elsewhere, "not configured"),
         (reserved, "the ledger's own"),
     ] {
-        let error = bench.exclude(&refused).unwrap_err();
-        assert!(matches!(error, Illegal::CannotExclude { .. }), "{error:?}");
+        let error = bench.cordon(&refused).unwrap_err();
+        assert!(matches!(error, TransitionError::CannotCordon { .. }), "{error:?}");
         assert!(error.to_string().contains(why), "{error}");
     }
-    assert_eq!(bench.state.exclusions().count(), 0);
+    assert_eq!(bench.state.cordons().count(), 0);
 }
 
 /// The world of a controller that does not tell its hardware, or does not answer.
-fn world(listing: Result<Listing, Reason>) -> World {
-    World::of(vec![ControllerView {
+fn world(listing: Result<Listing, Reason>) -> ControllersSnapshot {
+    ControllersSnapshot::of(vec![ControllerView {
         name: controller(),
-        service: Service::Open,
+        service: ServiceState::Open,
         listing: listing.map(Arc::new),
     }])
 }
 
 #[test]
-fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_excluded() {
+fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_cordoned() {
     let bench = Bench::new(&Topology::pod16());
     let blind = || world(Ok(Listing::new([], Box::new(Unbounded::default()))));
-    let part = exclusion("x", machine(&bench, 0));
+    let part = cordon("x", machine(&bench, 0));
     let error = bench
         .state
-        .exclude(part.clone(), &blind(), bench.now())
+        .cordon(part.clone(), &blind(), bench.now())
         .unwrap_err();
     assert!(
         error.to_string().contains("does not tell its hardware"),
@@ -183,7 +186,7 @@ fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_excluded() 
     );
 
     let mut request = request("ns", "job", 4);
-    request.line = LinePolicy::Refuse;
+    request.line = OnNoCapacity::Refuse;
     let code = |state: &ipu_core::LedgerState| {
         let step = state.request(&request, &blind(), &bench.rules, bench.window());
         match step.unwrap().outcome {
@@ -193,23 +196,23 @@ fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_excluded() 
     };
     let mut whole = bench.state.clone();
     let step = whole
-        .exclude(exclusion("x", ExclusionTarget::Controller), &blind(), bench.now())
+        .cordon(cordon("x", CordonTarget::Controller), &blind(), bench.now())
         .unwrap();
     step.changes.iter().for_each(|change| whole.apply(change));
     assert_eq!(code(&whole), "Excluded");
 
-    // It told its hardware once and does not any more: what is excluded must not get anything all the same.
+    // It told its hardware once and does not any more: what is cordoned must not get anything all the same.
     let mut forgetful = bench.state.clone();
-    forgetful.apply(&Change::Exclude(Arc::new(part)));
+    forgetful.apply(&Change::Cordon(Arc::new(part)));
     assert_eq!(code(&forgetful), "Excluded");
 }
 
 #[test]
-fn a_controller_that_does_not_answer_can_be_excluded_from() {
+fn a_controller_that_does_not_answer_can_be_cordoned_from() {
     let mut bench = Bench::new(&Topology::pod16());
     let silent = world(Err(Reason::new("ControllerUnavailable", "it is down")));
-    let part = exclusion("x", machine(&bench, 0));
-    let step = bench.state.exclude(part, &silent, bench.now()).unwrap();
+    let part = cordon("x", machine(&bench, 0));
+    let step = bench.state.cordon(part, &silent, bench.now()).unwrap();
     assert_eq!(bench.take(step).holders, []);
     assert_eq!(bench.room(), (12, 3));
 }

@@ -1,7 +1,7 @@
-//! Exclusions (cordons): hardware that gets nothing new, who said so, and why.
+//! Cordons (cordons): hardware that gets nothing new, who said so, and why.
 //!
 //! They are part of the ledger's state, so that they count in the same compare-and-swap as the intent: nobody goes by a room
-//! that was excluded meanwhile. Who holds something there keeps it.
+//! that was cordoned meanwhile. Who holds something there keeps it.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,20 +11,20 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AgentId, ControllerName, ExclusionId, ExclusionOwner, PartitionId};
+use crate::ids::{AgentId, ControllerName, CordonId, CordonOwner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{Capacity, World};
+use crate::ledger::capacity::{Capacity, ControllersSnapshot};
 use crate::ledger::change::Change;
-use crate::ledger::illegal::Illegal;
+use crate::ledger::illegal::TransitionError;
 use crate::ledger::line::Blocker;
-use crate::ledger::moves::Step;
+use crate::ledger::moves::Transition;
 use crate::units::Timestamp;
 
 /// What of a controller gets nothing new.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum ExclusionTarget {
+pub enum CordonTarget {
     /// All of it. The only target at a controller whose hardware is not known.
     Controller,
     /// The machine of this agent.
@@ -33,7 +33,7 @@ pub enum ExclusionTarget {
     Ipu(AgentId, u32),
 }
 
-impl fmt::Display for ExclusionTarget {
+impl fmt::Display for CordonTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Controller => f.write_str("the whole controller"),
@@ -47,35 +47,35 @@ impl fmt::Display for ExclusionTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Exclusion {
+pub struct Cordon {
     /// Which.
-    pub id: ExclusionId,
+    pub id: CordonId,
     /// At which controller.
     pub controller: ControllerName,
     /// What.
-    pub what: ExclusionTarget,
-    /// Who excluded it, and alone lifts it.
-    pub owner: ExclusionOwner,
+    pub what: CordonTarget,
+    /// Who cordoned it, and alone lifts it.
+    pub owner: CordonOwner,
     /// Why, for people.
     pub reason: String,
     /// Since when.
     pub since: Timestamp,
 }
 
-impl Exclusion {
-    /// The version of the stored form of a ledger with exclusions.
+impl Cordon {
+    /// The version of the stored form of a ledger with cordons.
     pub const FORMAT: u32 = 2;
 
-    /// The most bytes of a reason: two sentences. The ledger has to keep room for releases beside all exclusions.
+    /// The most bytes of a reason: two sentences. The ledger has to keep room for releases beside all cordons.
     pub const MAX_REASON_LEN: usize = 256;
 
-    /// An exclusion that is to be recorded; `since` is set then.
+    /// An cordon that is to be recorded; `since` is set then.
     #[must_use]
     pub fn new(
-        id: ExclusionId,
+        id: CordonId,
         controller: ControllerName,
-        what: ExclusionTarget,
-        owner: ExclusionOwner,
+        what: CordonTarget,
+        owner: CordonOwner,
         reason: impl Into<String>,
     ) -> Self {
         Self {
@@ -95,73 +95,74 @@ impl Exclusion {
     }
 }
 
-/// What an exclusion comes to.
+/// What an cordon comes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Excluded {
+pub struct CordonEffect {
     /// As it is recorded.
-    pub exclusion: Exclusion,
+    #[serde(rename = "exclusion")]
+    pub cordon: Cordon,
     /// Owners that hold or may hold something there and keep it, by id: those whose IPUs are there, and those whose
     /// IPUs are not known yet. If the controller does not answer: all that the ledger records at this controller.
     pub holders: Vec<Blocker>,
 }
 
 impl LedgerState {
-    /// The same, with these exclusions besides.
+    /// The same, with these cordons besides.
     #[must_use]
-    pub fn with_exclusions(mut self, exclusions: impl IntoIterator<Item = Exclusion>) -> Self {
-        for exclusion in exclusions {
-            self.exclusions.insert(exclusion.id.clone(), Arc::new(exclusion));
+    pub fn with_cordons(mut self, cordons: impl IntoIterator<Item = Cordon>) -> Self {
+        for cordon in cordons {
+            self.cordons.insert(cordon.id.clone(), Arc::new(cordon));
         }
         self
     }
 
-    /// All exclusions, by id.
-    pub fn exclusions(&self) -> impl Iterator<Item = &Exclusion> {
-        self.exclusions.values().map(|exclusion| &**exclusion)
+    /// All cordons, by id.
+    pub fn cordons(&self) -> impl Iterator<Item = &Cordon> {
+        self.cordons.values().map(|cordon| &**cordon)
     }
 
-    /// Somebody excludes hardware. To say the same again changes nothing. A controller that does not answer is excluded
+    /// Somebody cordons hardware. To say the same again changes nothing. A controller that does not answer is cordoned
     /// from all the same; what of it does not exist is seen when it answers again, and does no harm.
     ///
     /// # Errors
     ///
-    /// [`Illegal::OtherExclusion`] if the id is taken by another exclusion, [`Illegal::CannotExclude`] if the controller is
+    /// [`Illegal::OtherCordon`] if the id is taken by another cordon, [`Illegal::CannotCordon`] if the controller is
     /// not configured, has no such hardware, or does not tell its hardware, or the reason is too long.
-    pub fn exclude(
+    pub fn cordon(
         &self,
-        mut exclusion: Exclusion,
-        world: &World,
+        mut cordon: Cordon,
+        world: &ControllersSnapshot,
         now: Timestamp,
-    ) -> Result<Step<Excluded>, Illegal> {
-        exclusion.since = now;
-        let cannot = |why: String| Illegal::CannotExclude {
-            what: Box::new(exclusion.what.clone()),
-            controller: exclusion.controller.clone(),
+    ) -> Result<Transition<CordonEffect>, TransitionError> {
+        cordon.since = now;
+        let cannot = |why: String| TransitionError::CannotCordon {
+            what: Box::new(cordon.what.clone()),
+            controller: cordon.controller.clone(),
             why,
         };
-        if exclusion.owner.is_reserved() {
+        if cordon.owner.is_reserved() {
             return Err(cannot(alloc::format!(
                 "the name {} is the ledger's own",
-                exclusion.owner
+                cordon.owner
             )));
         }
-        let recorded = self.exclusions.get(&exclusion.id);
+        let recorded = self.cordons.get(&cordon.id);
         if let Some(recorded) = recorded
-            && !recorded.same_but_since(&exclusion)
+            && !recorded.same_but_since(&cordon)
         {
             return Err(other(recorded));
         }
-        if recorded.is_none() && exclusion.reason.len() > Exclusion::MAX_REASON_LEN {
+        if recorded.is_none() && cordon.reason.len() > Cordon::MAX_REASON_LEN {
             return Err(cannot(alloc::format!(
                 "its reason has {} bytes and may have {}; shorten it",
-                exclusion.reason.len(),
-                Exclusion::MAX_REASON_LEN
+                cordon.reason.len(),
+                Cordon::MAX_REASON_LEN
             )));
         }
         let world = &*self.by_controller(world);
-        let primary = world.primary(&exclusion.controller);
+        let primary = world.primary(&cordon.controller);
         let view = world
             .controllers
             .iter()
@@ -172,7 +173,7 @@ impl LedgerState {
                 let mut room = listing.capacity().fork();
                 let unplaced = self.enter_holders(world, &view.name, &mut *room);
                 let mut holders = room
-                    .exclude(&exclusion.owner, &exclusion.what)
+                    .cordon(&cordon.owner, &cordon.what)
                     .map_err(|reason| cannot(reason.message))?;
                 // Their partitions may turn up there.
                 holders.extend(unplaced);
@@ -184,46 +185,50 @@ impl LedgerState {
         };
         let changes = match recorded {
             Some(_) => Vec::new(),
-            None => Vec::from([Change::Exclude(Arc::new(exclusion.clone()))]),
+            None => Vec::from([Change::Cordon(Arc::new(cordon.clone()))]),
         };
-        let outcome = Excluded {
-            exclusion: recorded.map_or(exclusion, |recorded| Exclusion::clone(recorded)),
+        let outcome = CordonEffect {
+            cordon: recorded.map_or(cordon, |recorded| Cordon::clone(recorded)),
             holders: holders
                 .into_iter()
                 .map(|id| self.blocker(world, id, now))
                 .collect(),
         };
-        Ok(Step { outcome, changes })
+        Ok(Transition { outcome, changes })
     }
 
-    /// The owner of an exclusion lifts it. Answers what it was; none if there is none of that id.
+    /// The owner of an cordon lifts it. Answers what it was; none if there is none of that id.
     ///
     /// # Errors
     ///
-    /// [`Illegal::OtherExclusion`] if it is somebody else's.
-    pub fn lift(&self, id: &ExclusionId, owner: &ExclusionOwner) -> Result<Step<Option<Exclusion>>, Illegal> {
-        match self.exclusions.get(id) {
-            None => Ok(Step::nothing(None)),
-            Some(recorded) if recorded.owner == *owner => Ok(Step {
-                outcome: Some(Exclusion::clone(recorded)),
+    /// [`Illegal::OtherCordon`] if it is somebody else's.
+    pub fn lift(
+        &self,
+        id: &CordonId,
+        owner: &CordonOwner,
+    ) -> Result<Transition<Option<Cordon>>, TransitionError> {
+        match self.cordons.get(id) {
+            None => Ok(Transition::nothing(None)),
+            Some(recorded) if recorded.owner == *owner => Ok(Transition {
+                outcome: Some(Cordon::clone(recorded)),
                 changes: Vec::from([Change::Lift(id.clone())]),
             }),
             Some(recorded) => Err(other(recorded)),
         }
     }
 
-    /// Takes what is excluded at `controller`, under any of its names, off `room`, in which all holders have their places
+    /// Takes what is cordoned at `controller`, under any of its names, off `room`, in which all holders have their places
     /// already.
-    pub(crate) fn take_off_excluded(
+    pub(crate) fn take_off_cordoned(
         &self,
-        world: &World,
+        world: &ControllersSnapshot,
         controller: &ControllerName,
         room: &mut dyn Capacity,
     ) {
-        let here = |exclusion: &&Exclusion| world.primary(&exclusion.controller) == controller;
-        for exclusion in self.exclusions().filter(here) {
-            // What does not exist takes nothing off; a room that cannot exclude a part of itself is closed then.
-            let _ = room.exclude(&exclusion.owner, &exclusion.what);
+        let here = |cordon: &&Cordon| world.primary(&cordon.controller) == controller;
+        for cordon in self.cordons().filter(here) {
+            // What does not exist takes nothing off; a room that cannot cordon a part of itself is closed then.
+            let _ = room.cordon(&cordon.owner, &cordon.what);
         }
     }
 
@@ -231,7 +236,7 @@ impl LedgerState {
     /// which it cannot name: a call for them is under way, or another partition has theirs.
     pub(crate) fn enter_holders(
         &self,
-        world: &World,
+        world: &ControllersSnapshot,
         controller: &ControllerName,
         room: &mut dyn Capacity,
     ) -> Vec<PartitionId> {
@@ -247,13 +252,13 @@ impl LedgerState {
         unplaced
     }
 
-    fn holders_at(&self, world: &World, controller: &ControllerName) -> Vec<PartitionId> {
+    fn holders_at(&self, world: &ControllersSnapshot, controller: &ControllerName) -> Vec<PartitionId> {
         let holders = self.entries().filter(|entry| entry.state.holds());
         let there = holders.filter(|entry| entry.is_at(world, controller));
         there.map(|entry| entry.id.clone()).collect()
     }
 
-    fn blocker(&self, world: &World, id: PartitionId, now: Timestamp) -> Blocker {
+    fn blocker(&self, world: &ControllersSnapshot, id: PartitionId, now: Timestamp) -> Blocker {
         let entry = self.get(&id);
         let listed = || world.find(&id).map(|(_, partition)| partition.spec.size);
         Blocker {
@@ -265,8 +270,8 @@ impl LedgerState {
     }
 }
 
-fn other(recorded: &Exclusion) -> Illegal {
-    Illegal::OtherExclusion {
+fn other(recorded: &Cordon) -> TransitionError {
+    TransitionError::OtherCordon {
         recorded: Box::new(recorded.clone()),
     }
 }

@@ -1,39 +1,41 @@
-//! Exclusions through the driver: other processes, restarts, and what is under way.
+//! Cordons through the driver: other processes, restarts, and what is under way.
 
 use ipu_core::Topology;
-use ipu_ledger::{Answer, Exclusion, ExclusionTarget, Illegal, LedgerError, LinePolicy, PartitionSpec};
+use ipu_ledger::{
+    Cordon, CordonTarget, EnsureOutcome, LedgerError, OnNoCapacity, PartitionSpec, TransitionError,
+};
 use ipu_testkit::BlockChoice;
 
 use crate::setup::{Bench, advance, id, name, owner, request};
 
-fn cordon(topology: &Topology, machine: usize) -> Exclusion {
+fn cordon(topology: &Topology, machine: usize) -> Cordon {
     let (agent, _) = topology.agents().nth(machine).unwrap();
-    Exclusion::new(
+    Cordon::new(
         "maintenance".parse().unwrap(),
         name("fake"),
-        ExclusionTarget::Machine(agent.clone()),
+        CordonTarget::Machine(agent.clone()),
         "admin".parse().unwrap(),
         "a cable",
     )
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_would_choose_what_is_excluded_is_told_other_ipus() {
+async fn a_controller_that_would_choose_what_is_cordoned_is_told_other_ipus() {
     let topology = Topology::pod16();
     let bench = Bench::new(&topology, 1);
     bench.controller.choose(BlockChoice::Lowest);
     let admin = bench.ledger();
-    admin.exclude(cordon(&topology, 0)).await.unwrap();
+    admin.cordon(cordon(&topology, 0)).await.unwrap();
     drop(admin);
     let ledger = bench.ledger();
-    assert_eq!(ledger.exclusions().await.unwrap().len(), 1);
+    assert_eq!(ledger.cordons().await.unwrap().len(), 1);
     for job in ["a", "b", "c"] {
         ledger.ensure_active(request(job, 4), &mut |_| {}).await.unwrap();
         assert!(bench.controller.ipus(&id(job)).iter().all(|ipu| ipu.ipu >= 4));
     }
     let mut fourth = request("d", 4);
-    fourth.line = LinePolicy::Refuse;
-    let Answer::Refused(waiting) = ledger.ensure(fourth).await.unwrap() else {
+    fourth.line = OnNoCapacity::Refuse;
+    let EnsureOutcome::Refused(waiting) = ledger.ensure(fourth).await.unwrap() else {
         panic!("the rest is excluded");
     };
     assert_eq!(waiting.reason.code, "Excluded");
@@ -47,18 +49,18 @@ async fn a_controller_that_would_choose_what_is_excluded_is_told_other_ipus() {
     assert_eq!((room.free, room.fits), (0, 0));
     let stats = ledger.stats().await.unwrap();
     assert_eq!(
-        (stats.used, stats.available, stats.excluded, stats.ipus),
+        (stats.used, stats.available, stats.cordoned, stats.ipus),
         (12, 0, 4, 16)
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_what_is_excluded_goes_as_soon_as_it_is_lifted() {
+async fn who_waits_for_what_is_cordoned_goes_as_soon_as_it_is_lifted() {
     let topology = Topology::pod16();
     let bench = Bench::new(&topology, 1);
     let ledger = bench.ledger();
     let cordon = cordon(&topology, 3);
-    ledger.exclude(cordon.clone()).await.unwrap();
+    ledger.cordon(cordon.clone()).await.unwrap();
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
         async move { ledger.ensure_active(request("a", 16), &mut |_| {}).await }
@@ -68,7 +70,7 @@ async fn who_waits_for_what_is_excluded_goes_as_soon_as_it_is_lifted() {
     let other = "somebody".parse().unwrap();
     let error = ledger.lift(&cordon.id, &other).await.unwrap_err();
     assert!(
-        matches!(error, LedgerError::Illegal(Illegal::OtherExclusion { .. })),
+        matches!(error, LedgerError::Illegal(TransitionError::OtherCordon { .. })),
         "{error}"
     );
     assert!(ledger.lift(&cordon.id, &cordon.owner).await.unwrap().is_some());
@@ -77,7 +79,7 @@ async fn who_waits_for_what_is_excluded_goes_as_soon_as_it_is_lifted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_that_is_excluded() {
+async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_that_is_cordoned() {
     let topology = Topology::pod16();
     let bench = Bench::new(&topology, 1);
     bench.controller.choose(BlockChoice::Lowest);
@@ -85,8 +87,8 @@ async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_t
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.repair(&crate::setup::all_live).await.unwrap();
     let before = bench.controller.ipus(&id("a"));
-    let excluded = ledger.exclude(cordon(&topology, 0)).await.unwrap();
-    assert_eq!(excluded.holders[0].owner, Some(owner("a")));
+    let cordoned = ledger.cordon(cordon(&topology, 0)).await.unwrap();
+    assert_eq!(cordoned.holders[0].owner, Some(owner("a")));
     bench.controller.lose_everything();
     let mut next = request("a", 4);
     next.attempt = 1;
@@ -95,7 +97,7 @@ async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_excludes_at_a_silent_controller_hears_of_everybody_whom_the_ledger_knows_there() {
+async fn who_cordons_at_a_silent_controller_hears_of_everybody_whom_the_ledger_knows_there() {
     let topology = Topology::pod16();
     let bench = Bench::new(&topology, 1);
     let ledger = bench.ledger();
@@ -105,8 +107,8 @@ async fn who_excludes_at_a_silent_controller_hears_of_everybody_whom_the_ledger_
     ledger.ensure(request("waits", 16)).await.unwrap();
     bench.controller.go_down();
     advance(1).await;
-    let excluded = ledger.exclude(cordon(&topology, 0)).await.unwrap();
-    let holders: Vec<_> = excluded
+    let cordoned = ledger.cordon(cordon(&topology, 0)).await.unwrap();
+    let holders: Vec<_> = cordoned
         .holders
         .iter()
         .map(|holder| holder.owner.clone())
