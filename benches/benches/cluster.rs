@@ -17,7 +17,7 @@ use ipu_bench::percentile;
 /// How often a single object is created on an idle system.
 const SINGLE: u32 = 10;
 /// How long nothing is written when all is written.
-const QUIET: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// A program of this workspace.
 fn program(package: &str, variable: &str) -> PathBuf {
@@ -82,8 +82,8 @@ async fn quiet(installed: &Installed) -> Duration {
     let begun = Instant::now();
     let from = Writes::end(&installed.audit());
     let (mut written, mut last) = (0, begun);
-    while last.elapsed() < QUIET {
-        tokio::time::sleep(QUIET / 10).await;
+    while last.elapsed() < SETTLE_TIME {
+        tokio::time::sleep(SETTLE_TIME / 10).await;
         let now = ours(&Writes::since(&installed.audit(), from));
         if now > written {
             (written, last) = (now, Instant::now());

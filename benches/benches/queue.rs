@@ -81,7 +81,7 @@ fn queue(criterion: &mut Criterion) {
             });
             let id = BenchmarkId::new(format!("judge_line {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| state.judge_line(&world, &rules, WINDOW.now));
+                bencher.iter(|| state.evaluate_queue(&world, &rules, WINDOW.now));
             });
         }
     }

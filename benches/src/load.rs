@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// The pause before a proxy that has too much to do is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One connection to a proxy, kept open.
 pub struct Connection {
@@ -83,7 +83,7 @@ impl Connection {
                 "{method} {path}: {}",
                 String::from_utf8_lossy(&answer)
             );
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 

@@ -49,7 +49,7 @@ fn ask(entries: &[Entry]) {
     let (world, rules) = (ControllersSnapshot::default(), QueuePolicy::default());
     let now = entries.iter().map(|entry| entry.since).max().unwrap_or_default();
     let line = state.line();
-    let judged = state.judge_line(&world, &rules, now);
+    let judged = state.evaluate_queue(&world, &rules, now);
     assert_eq!(line.len(), judged.len());
     let stats = state.stats(&world);
     assert!(stats.used >= stats.quarantined);

@@ -54,7 +54,7 @@ pub(crate) fn sound(topology: &Topology) {
     });
     let allocated =
         u32::try_from(allocated.count()).expect("a topology has a limit") * Topology::MACHINE_IPUS;
-    let everything = inventory.everything();
+    let everything = inventory.whole_view();
     assert_eq!(everything.free(), allocated);
     assert_eq!(everything.largest_block().is_some(), allocated > 0);
 }

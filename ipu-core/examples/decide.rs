@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .parse(&Limits::default())
         .map_err(|violations| format!("{violations:?}"))?
         .spec;
-    let mut seen = Observation::of_new_job(Timestamp::from_millis(0));
-    seen.instances.push(InstanceFacts::nothing(0));
+    let mut seen = Observation::for_new_job(Timestamp::from_millis(0));
+    seen.instances.push(InstanceFacts::empty(0));
     loop {
         let plan = plan(&job, &seen);
         assert_eq!(
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             apply(&mut seen.instances[0], effect, seen.now)?;
         }
         seen.status = plan.status;
-        if plan.effects.is_empty() && plan.wake != Some(Duration::ZERO) {
+        if plan.effects.is_empty() && plan.requeue_after != Some(Duration::ZERO) {
             return Ok(());
         }
         seen.now = seen.now.plus(Duration::from_millis(100));

@@ -25,9 +25,9 @@ pub struct NameError {
 
 /// What an error repeats of a text that is no name: all of it up to the longest name, and the beginning of what is longer.
 fn excerpt(mut value: String) -> String {
-    const MOST: usize = 253;
-    if value.len() > MOST {
-        let end = (0..=MOST)
+    const MAX_LEN: usize = 253;
+    if value.len() > MAX_LEN {
+        let end = (0..=MAX_LEN)
             .rev()
             .find(|end| value.is_char_boundary(*end))
             .unwrap_or(0);

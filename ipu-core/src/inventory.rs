@@ -99,13 +99,13 @@ impl Inventory {
     /// How many IPUs can be placed on: in an allocation, not held, not cordoned.
     #[must_use]
     pub fn free(&self) -> u32 {
-        self.everything().free()
+        self.whole_view().free()
     }
 
     /// The size of the largest partition that fits now; none if nothing is free.
     #[must_use]
     pub fn largest_block(&self) -> Option<IpuCount> {
-        self.everything().largest_block()
+        self.whole_view().largest_block()
     }
 
     /// How many partitions of `size` fit now, at once, in `allocation` or in all; 0 if there is no such allocation.
@@ -129,7 +129,7 @@ impl Inventory {
     /// [`UnknownAllocation`] if there is no such allocation.
     pub fn view(&self, allocation: Option<&AllocationId>) -> Result<InventoryView<'_>, UnknownAllocation> {
         let Some(id) = allocation else {
-            return Ok(self.everything());
+            return Ok(self.whole_view());
         };
         match self.topology.allocation_number(id) {
             Some(number) => Ok(InventoryView::new(self, number)),
@@ -141,7 +141,7 @@ impl Inventory {
 
     /// The view of all allocations.
     #[must_use]
-    pub fn everything(&self) -> InventoryView<'_> {
+    pub fn whole_view(&self) -> InventoryView<'_> {
         InventoryView::new(self, self.pools.len() - 1)
     }
 

@@ -111,7 +111,7 @@ impl LedgerState {
             Change::Put(entry) => self.put(Arc::clone(entry)),
             Change::Remove(id) => {
                 if let Some(old) = self.entries.remove(id) {
-                    self.strike(&old);
+                    self.unindex(&old);
                 }
             }
             Change::Cordon(cordon) => {
@@ -137,7 +137,7 @@ impl LedgerState {
     }
 
     /// Forgets what follows from an entry that is no more.
-    fn strike(&mut self, old: &Entry) {
+    fn unindex(&mut self, old: &Entry) {
         self.tickets.remove(&(old.ticket, old.id.clone()));
         self.line.remove(&place_of(old));
     }
@@ -159,7 +159,7 @@ impl LedgerState {
 
     /// What everybody in the line is told now, in order.
     #[must_use]
-    pub fn judge_line(
+    pub fn evaluate_queue(
         &self,
         world: &ControllersSnapshot,
         rules: &QueuePolicy,

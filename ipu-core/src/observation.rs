@@ -28,16 +28,17 @@ pub struct Observation {
     pub deleted: bool,
     /// Whether whoever observes is told of changes of the partitions, and so need not look again soon. V-IPU itself tells
     /// nobody.
-    #[serde(default)]
-    pub told: bool,
+    #[serde(rename = "told", default)]
+    pub partition_watch_connected: bool,
     /// How far apart the times of two ends must be to tell which came first. Zero where one clock wrote all of them; a
     /// second where whole seconds are all that is known.
     #[serde(
+        rename = "blur",
         default,
         with = "crate::units::millis",
         skip_serializing_if = "Duration::is_zero"
     )]
-    pub blur: Duration,
+    pub timestamp_resolution: Duration,
     /// What the previous pass recorded; the default before the first. Verdicts stand here before anything that they
     /// condemn is stopped, so that losing the effects of a pass, or repeating them, changes nothing.
     #[serde(default)]
@@ -53,14 +54,14 @@ impl Observation {
 
     /// A job that has just been submitted and has nothing yet.
     #[must_use]
-    pub fn of_new_job(now: Timestamp) -> Self {
+    pub fn for_new_job(now: Timestamp) -> Self {
         Self {
             format: Self::FORMAT,
             now,
             submitted: now,
             deleted: false,
-            told: false,
-            blur: Duration::ZERO,
+            partition_watch_connected: false,
+            timestamp_resolution: Duration::ZERO,
             status: JobStatus::default(),
             instances: Vec::new(),
         }
@@ -85,20 +86,20 @@ pub struct InstanceFacts {
     /// Processes that are not there and may have been, in any order: whoever observes knew them, told none of them to stop, and does not
     /// know how they ended; or cannot know whether they were there before he looked, because what they need was ready by
     /// then. A worker that is gone after all workers of its attempt ran, and a launcher that ran, need not be here: the record tells.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gone: Vec<MissingProcess>,
+    #[serde(rename = "gone", default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingProcess>,
 }
 
 impl InstanceFacts {
     /// Instance `index` with nothing.
     #[must_use]
-    pub const fn nothing(index: u32) -> Self {
+    pub const fn empty(index: u32) -> Self {
         Self {
             index,
             partition: PartitionFacts::Absent,
             launcher: None,
             workers: Vec::new(),
-            gone: Vec::new(),
+            missing: Vec::new(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Plan {
     /// Look again after this time at the latest, even if nothing is heard; none if only an event can change anything.
     /// Zero after a verdict, which is acted upon in the next pass.
     #[serde(rename = "wakeMillis", with = "crate::units::millis::option", default)]
-    pub wake: Option<Duration>,
+    pub requeue_after: Option<Duration>,
     /// The job has finished, nothing of it is left, and its `ttlSecondsAfterFinished` are over: who keeps a record of it deletes
     /// that, as Kubernetes does with a `Job`.
     #[serde(default)]

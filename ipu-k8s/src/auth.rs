@@ -18,16 +18,16 @@ use tokio::time::Instant;
 use crate::client::{bounded, connect};
 
 /// The longest that a positive answer may be used again: so long may a token live on that was taken back.
-const LONGEST_CACHE: Duration = Duration::from_secs(60);
+const MAX_CACHE_TIME: Duration = Duration::from_secs(60);
 
 /// How many positive answers are remembered: more than there are callers in any installation.
 const CACHED: usize = 1024;
 
 /// Longer than any service-account token.
-const LONGEST_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN_LEN: usize = 16 * 1024;
 
 /// How many reviews are under way at a time, so that callers with bad tokens do not flood the API server.
-const AT_A_TIME: usize = 16;
+const MAX_CONCURRENT_REVIEWS: usize = 16;
 
 /// How a service account's user is called.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -180,7 +180,7 @@ impl TokenReviewer {
             client,
             options,
             cached: Mutex::default(),
-            at_a_time: Semaphore::new(AT_A_TIME),
+            at_a_time: Semaphore::new(MAX_CONCURRENT_REVIEWS),
         })
     }
 
@@ -191,7 +191,7 @@ impl TokenReviewer {
     /// [`AuthError`]; none of them tells the token.
     pub async fn review(&self, token: &str) -> Result<TokenIdentity, AuthError> {
         let plausible =
-            !token.is_empty() && token.len() <= LONGEST_TOKEN && token.bytes().all(|b| b.is_ascii_graphic());
+            !token.is_empty() && token.len() <= MAX_TOKEN_LEN && token.bytes().all(|b| b.is_ascii_graphic());
         if !plausible {
             return Err(unauthenticated("it has no form of a token"));
         }
@@ -231,7 +231,7 @@ impl TokenReviewer {
     }
 
     fn remember(&self, token: &str, identity: &TokenIdentity, asked: Instant) {
-        let until = asked + self.options.cache.min(LONGEST_CACHE);
+        let until = asked + self.options.cache.min(MAX_CACHE_TIME);
         let mut cached = self.cached();
         if cached.len() >= CACHED {
             let now = Instant::now();
@@ -370,7 +370,7 @@ mod tests {
         let remember = |token: usize| reviewer.remember(&token.to_string(), &identity, Instant::now());
         (0..CACHED + 10).for_each(remember);
         assert!(known(0) && known(CACHED - 1) && !known(CACHED));
-        tokio::time::advance(LONGEST_CACHE - Duration::from_millis(1)).await;
+        tokio::time::advance(MAX_CACHE_TIME - Duration::from_millis(1)).await;
         assert!(known(0));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!known(0));

@@ -39,7 +39,7 @@ impl Failure {
     }
 
     /// Whether the API server's words have these in them.
-    pub(crate) fn says(&self, words: &str) -> bool {
+    pub(crate) fn message_contains(&self, words: &str) -> bool {
         match self {
             Self::Call(error) => {
                 matches!(&**error, kube::Error::Api(status) if status.message.contains(words))
@@ -52,7 +52,7 @@ impl Failure {
 #[cfg(feature = "operator")]
 impl Failure {
     /// Whether nobody was there to be called, so that nothing was asked.
-    pub(crate) fn never_left(&self) -> bool {
+    pub(crate) fn was_not_sent(&self) -> bool {
         let Self::Call(error) = self else { return false };
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
         while let Some(error) = cause {

@@ -23,7 +23,7 @@ const WATCH_GRACE: Duration = Duration::from_secs(5);
 
 /// The first pause after a failure, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Where the list is.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl ControllersWatch {
             Err(failure) => {
                 let pause = FIRST_PAUSE
                     .saturating_mul(1 << self.failures.min(10))
-                    .min(LONGEST_PAUSE);
+                    .min(MAX_BACKOFF);
                 self.failures = self.failures.saturating_add(1);
                 tracing::warn!(%failure, ?pause, "cannot read the list of V-IPU controllers");
                 tokio::time::sleep(pause).await;

@@ -20,14 +20,14 @@ use crate::crd::{Document, IpuJob, read_manifests};
 const KIND: &str = "IPUJob";
 
 /// How long one question may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How old a list of all IPUJobs may be for an owner to be taken for live by it. It saves a question for each of the owners
 /// that a repair looks at; whoever is not in it is asked about by name.
 const LIST_AGE: Duration = Duration::from_secs(5);
 
 /// How many IPUJobs are listed; of more the others are asked about one by one.
-const LIST_MOST: u32 = 10_000;
+const LIST_LIMIT: u32 = 10_000;
 
 /// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` and `list` `ipujobs` of
 /// group `graphcore.ai`, and `list` `pods`.
@@ -91,8 +91,8 @@ impl IpuJobLiveness {
                 let at = Instant::now();
                 let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
                 // From the API server's memory: somewhat old will do.
-                let params = ListParams::default().limit(LIST_MOST).match_any();
-                let found = bounded(PATIENCE, api.list_metadata(&params)).await;
+                let params = ListParams::default().limit(LIST_LIMIT).match_any();
+                let found = bounded(TIMEOUT, api.list_metadata(&params)).await;
                 let jobs = found.map(|found| found.items).unwrap_or_default();
                 let uids = jobs.into_iter().filter_map(|job| job.metadata.uid).collect();
                 *listed = Some(Listed { uids, at });
@@ -105,8 +105,8 @@ impl IpuJobLiveness {
     async fn jobs(&self) -> Vec<DynamicObject> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
         // Not from the API server's memory: a partition would be adopted for an attempt that is over.
-        let params = ListParams::default().limit(LIST_MOST);
-        match bounded(PATIENCE, api.list(&params)).await {
+        let params = ListParams::default().limit(LIST_LIMIT);
+        match bounded(TIMEOUT, api.list(&params)).await {
             Ok(found) => found.items,
             Err(failure) => {
                 tracing::debug!(%failure, "what IPUJobs were granted is not known");
@@ -125,7 +125,7 @@ impl IpuJobLiveness {
             return OwnerLiveness::Live;
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
-        match bounded(PATIENCE, api.get_metadata(name)).await {
+        match bounded(TIMEOUT, api.get_metadata(name)).await {
             Ok(found) => match found.metadata.uid {
                 Some(uid) if uid == job.uid.as_str() => OwnerLiveness::Live,
                 Some(_) => self.life_after(job).await,
@@ -155,7 +155,7 @@ impl IpuJobLiveness {
             .labels(&format!("{}={uid}", IpuJob::UID_LABEL))
             .fields("status.phase!=Succeeded,status.phase!=Failed")
             .limit(1);
-        match bounded(PATIENCE, api.list_metadata(&left)).await {
+        match bounded(TIMEOUT, api.list_metadata(&left)).await {
             Ok(found) if found.items.is_empty() => OwnerLiveness::Dead,
             Ok(_) => {
                 tracing::info!(%job, "an IPUJob is gone, and its Kubernetes Pods are not yet");

@@ -176,7 +176,7 @@ impl ResourceBuilder<'_> {
     }
 
     /// What a Kubernetes Pod of the job has, whatever it is for: the network, the nodes, no restarts.
-    fn finish(&self, spec: &mut Map<String, Value>, place: &PartitionEndpoint) {
+    fn apply_pod_defaults(&self, spec: &mut Map<String, Value>, place: &PartitionEndpoint) {
         spec.insert("restartPolicy".to_owned(), "Never".into());
         if let Some((key, value)) = &place.node_label {
             let mut nodes = object(spec.get("nodeSelector").unwrap_or(&Value::Null));

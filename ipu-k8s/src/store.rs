@@ -51,11 +51,11 @@ pub use usage::UsageOptions;
 const NAME: &str = "ipu-partitions-tracker";
 
 /// What the API server takes in the values of a ConfigMap: 1 MiB.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// How long a call to the API server may take: long enough for one under load, short enough that callers are told of one
 /// that hangs before they give up themselves.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The layout that this build writes and reads.
 const LAYOUT_VERSION: u32 = 1;
@@ -87,8 +87,8 @@ impl ConfigMapOptions {
         Self {
             namespace: namespace.into(),
             name: NAME.into(),
-            timeout: PATIENCE,
-            most_bytes: MOST_BYTES,
+            timeout: REQUEST_TIMEOUT,
+            most_bytes: MAX_BYTES,
             usage: UsageOptions::default(),
         }
     }
@@ -343,14 +343,16 @@ impl ConfigMapStore {
             Some(404 | 409) => conflict,
             // The test of the last write failed, or something is wrong with the patch itself.
             Some(422) => match self.head().await {
-                Ok(Some(now)) if now == *at && failure.says("may not exceed") => StoreError::Full {
-                    detail: failure.to_string(),
-                },
+                Ok(Some(now)) if now == *at && failure.message_contains("may not exceed") => {
+                    StoreError::Full {
+                        detail: failure.to_string(),
+                    }
+                }
                 Ok(Some(now)) if now == *at => self.unavailable("write", &failure),
                 Ok(_) => conflict,
                 Err(failure) => self.unavailable("read", &failure),
             },
-            _ if failure.says("request is too large") => StoreError::Full {
+            _ if failure.message_contains("request is too large") => StoreError::Full {
                 detail: failure.to_string(),
             },
             _ => self.unavailable("write", &failure),

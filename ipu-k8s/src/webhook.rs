@@ -78,10 +78,10 @@ pub fn validate(review: &[u8], rules: &AdmissionRules) -> Result<ReviewResponse,
     let request = Request::read(review)?;
     Ok(match request.asked() {
         ReviewTarget::Nothing => ReviewResponse::allow(&request),
-        ReviewTarget::Stranger(resource) => {
+        ReviewTarget::OtherResource(resource) => {
             ReviewResponse::allow(&request).with_warnings([format!("no rule of IPUJobs is about {resource}")])
         }
-        ReviewTarget::Missing => ReviewResponse::unusable(&request, "the review has no object to look at"),
+        ReviewTarget::Missing => ReviewResponse::bad_request(&request, "the review has no object to look at"),
         ReviewTarget::Job { new, .. } | ReviewTarget::Scale { new, .. } if is_being_deleted(new) => {
             ReviewResponse::allow(&request)
         }

@@ -86,7 +86,7 @@ pub enum Released {
     /// It had only waited in the line.
     LeftLine,
     /// It is recorded that it is given back; that is finished by a later call or by repair.
-    Later {
+    InProgress {
         /// Why not now.
         detail: String,
     },

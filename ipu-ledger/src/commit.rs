@@ -40,7 +40,7 @@ pub(crate) struct Committer<S> {
     /// Numbers those who ask, in the order in which they come.
     asked: AtomicU64,
     /// Counts the commits after which somebody in the line may have a better answer.
-    freed: watch::Sender<u64>,
+    capacity_freed: watch::Sender<u64>,
     changes: broadcast::Sender<LedgerChange>,
 }
 
@@ -52,11 +52,11 @@ struct Cached {
     /// Whoever has this number or an earlier one came before the store was last seen to be at `revision`.
     as_of: u64,
     /// How many more writes are expected to meet those of other processes.
-    shared: u32,
+    contention: u32,
     state: LedgerState,
     known: Arc<Mutex<Entries>>,
     /// What was told last of the entries in which `state` is ahead of it: a commit is under way, or came to nothing.
-    ahead: BTreeMap<PartitionId, Option<Arc<Entry>>>,
+    uncommitted: BTreeMap<PartitionId, Option<Arc<Entry>>>,
     /// Whether the ledger was ever loaded. What was there before is no change.
     loaded: bool,
     feed: ChangeFeed,
@@ -66,9 +66,10 @@ impl Cached {
     /// Takes over a change that is about to be committed.
     fn advance(&mut self, change: &Change) {
         if let Some(id) = change.partition()
-            && !self.ahead.contains_key(id)
+            && !self.uncommitted.contains_key(id)
         {
-            self.ahead.insert(id.clone(), self.state.get_shared(id).cloned());
+            self.uncommitted
+                .insert(id.clone(), self.state.get_shared(id).cloned());
         }
         self.state.apply(change);
     }
@@ -76,7 +77,7 @@ impl Cached {
     /// The holds that end with what was taken over.
     fn ended(&self) -> Vec<UsageRecord> {
         let now = self.feed.now();
-        let ended = self.ahead.iter().filter_map(|(id, before)| {
+        let ended = self.uncommitted.iter().filter_map(|(id, before)| {
             let after = self.state.get(id);
             UsageRecord::of(before.as_deref()?, after, now)
         });
@@ -85,7 +86,7 @@ impl Cached {
 
     /// All that was taken over is durable.
     fn catch_up(&mut self) {
-        let ahead = std::mem::take(&mut self.ahead);
+        let ahead = std::mem::take(&mut self.uncommitted);
         let state = &self.state;
         {
             let mut known = locked(&self.known);
@@ -112,7 +113,7 @@ impl Cached {
 
     /// This is what is stored, whoever wrote it.
     fn replace(&mut self, state: LedgerState) {
-        for (id, before) in std::mem::take(&mut self.ahead) {
+        for (id, before) in std::mem::take(&mut self.uncommitted) {
             self.state.apply(&match before {
                 Some(entry) => Change::Put(entry),
                 None => Change::Remove(id),
@@ -175,13 +176,13 @@ struct Batch<'a> {
     queue: &'a Mutex<Vec<Box<dyn Job>>>,
     /// How many go into one write. Fewer than all after a write for which there was no room: what asks for less, such as a
     /// release, is not refused because of what it came with.
-    most: usize,
+    max_jobs: usize,
 }
 
 impl Batch<'_> {
     /// Takes what was asked for meanwhile, too.
     fn take(&mut self) {
-        if self.most == usize::MAX {
+        if self.max_jobs == usize::MAX {
             self.jobs.append(&mut locked(self.queue));
         }
         self.jobs.retain(|job| !job.is_abandoned());
@@ -189,25 +190,25 @@ impl Batch<'_> {
 
     /// Those of the next write.
     fn next(&mut self) -> &mut [Box<dyn Job>] {
-        let count = self.jobs.len().min(self.most);
+        let count = self.jobs.len().min(self.max_jobs);
         &mut self.jobs[..count]
     }
 
     /// There was no room for all of them together: fewer are to be tried. Says whether that is possible.
     fn split(&mut self) -> bool {
-        let count = self.jobs.len().min(self.most);
-        self.most = (count / 2).max(1);
+        let count = self.jobs.len().min(self.max_jobs);
+        self.max_jobs = (count / 2).max(1);
         count > 1
     }
 
     /// Answers those of the write that is over, and says whether there are more.
     fn answer(&mut self, result: &Result<(), Arc<StoreError>>) -> bool {
-        let count = self.jobs.len().min(self.most);
+        let count = self.jobs.len().min(self.max_jobs);
         for job in self.jobs.drain(..count) {
             job.answer(result.clone());
         }
-        if result.is_ok() && self.most != usize::MAX {
-            self.most = self.most.saturating_mul(2).min(usize::MAX - 1);
+        if result.is_ok() && self.max_jobs != usize::MAX {
+            self.max_jobs = self.max_jobs.saturating_mul(2).min(usize::MAX - 1);
         }
         !self.jobs.is_empty()
     }
@@ -233,16 +234,16 @@ impl<S: LedgerStore> Committer<S> {
             cached: tokio::sync::Mutex::new(Cached {
                 revision: None,
                 as_of: 0,
-                shared: 0,
+                contention: 0,
                 state: LedgerState::default(),
                 known: Arc::clone(&known),
-                ahead: BTreeMap::new(),
+                uncommitted: BTreeMap::new(),
                 loaded: false,
                 feed,
             }),
             known,
             queue: Mutex::default(),
-            freed: watch::Sender::new(0),
+            capacity_freed: watch::Sender::new(0),
             changes,
         }
     }
@@ -263,8 +264,8 @@ impl<S: LedgerStore> Committer<S> {
     }
 
     /// Hears of commits that freed something.
-    pub(crate) fn freed(&self) -> watch::Receiver<u64> {
-        self.freed.subscribe()
+    pub(crate) fn capacity_freed(&self) -> watch::Receiver<u64> {
+        self.capacity_freed.subscribe()
     }
 
     /// Takes `decide` on the newest state, and answers its outcome once its changes are durable. `decide` may be called
@@ -285,7 +286,7 @@ impl<S: LedgerStore> Committer<S> {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer.unwrap_or_else(|_| Err(Arc::new(abandoned()))),
-                mut cached = self.cached.lock() => self.lead(&mut cached).await,
+                mut cached = self.cached.lock() => self.commit_as_leader(&mut cached).await,
             }
         }
     }
@@ -303,21 +304,21 @@ impl<S: LedgerStore> Committer<S> {
         Ok(look(&cached.state))
     }
 
-    async fn lead(&self, cached: &mut Cached) {
+    async fn commit_as_leader(&self, cached: &mut Cached) {
         if locked(&self.queue).iter().all(|job| job.is_abandoned()) {
             return;
         }
         let mut batch = Batch {
             jobs: Vec::new(),
             queue: &self.queue,
-            most: usize::MAX,
+            max_jobs: usize::MAX,
         };
         let mut tries = 1;
         loop {
             let result = match self.commit(cached, &mut batch).await {
                 Err(StoreError::Conflict { .. }) if tries < TRIES => {
                     tries += 1;
-                    cached.shared = ALONE_AFTER;
+                    cached.contention = ALONE_AFTER;
                     continue;
                 }
                 Err(StoreError::Full { .. }) if batch.split() => continue,
@@ -337,9 +338,9 @@ impl<S: LedgerStore> Committer<S> {
 
     async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
         let _turn = self.store.turn().await?;
-        let mut looked = cached.revision.is_none() || cached.shared > 0;
+        let mut looked = cached.revision.is_none() || cached.contention > 0;
         if looked {
-            cached.shared = cached.shared.saturating_sub(1);
+            cached.contention = cached.contention.saturating_sub(1);
             self.refresh(cached).await?;
         }
         batch.take();
@@ -369,7 +370,7 @@ impl<S: LedgerStore> Committer<S> {
                     None => break (basis, changes, freed),
                     Some(snapshot) => cached.take_over(snapshot, came),
                 }
-                cached.shared = ALONE_AFTER;
+                cached.contention = ALONE_AFTER;
                 continue;
             }
             cached.revision = Some(basis);
@@ -392,7 +393,7 @@ impl<S: LedgerStore> Committer<S> {
         cached.as_of = proved;
         cached.catch_up();
         if freed {
-            self.freed.send_modify(|count| *count += 1);
+            self.capacity_freed.send_modify(|count| *count += 1);
         }
         Ok(())
     }
@@ -403,7 +404,7 @@ impl<S: LedgerStore> Committer<S> {
         match self.store.load(cached.revision.as_ref()).await? {
             Some(snapshot) => {
                 if cached.revision.is_some() {
-                    cached.shared = ALONE_AFTER;
+                    cached.contention = ALONE_AFTER;
                 }
                 cached.take_over(snapshot, asked);
                 Ok(true)

@@ -160,7 +160,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     {
         let seen = seen.clone();
         self.apply(move |state| {
-            state.still(&seen)?;
+            state.ensure_unchanged(&seen)?;
             transition(state)
         })
         .await
@@ -198,7 +198,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     /// Moves the fence of an entry on, before a call for it.
     pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
         let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.windows());
-        self.apply_to(entry, move |state| state.take_up(&id, answered, window()))
+        self.apply_to(entry, move |state| state.claim_call(&id, answered, window()))
             .await
     }
 
@@ -212,7 +212,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     /// How a partition is that its owner has, by one look at the controller.
-    pub(crate) async fn look(&self, entry: Entry) -> Result<EnsureOutcome, LedgerError> {
+    pub(crate) async fn refresh_status(&self, entry: Entry) -> Result<EnsureOutcome, LedgerError> {
         let at = match self.controller_of(&entry) {
             Ok(at) => at,
             Err(error) => return recorded(&entry).ok_or(error),
@@ -270,7 +270,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let (answered, now) = (self.book.answered(&id), self.window().now);
         match self
             .apply_to(entry, move |state| {
-                state.ready(&id, attempt, &location, answered, now)
+                state.mark_active(&id, attempt, &location, answered, now)
             })
             .await
         {
@@ -310,7 +310,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let (id, attempt) = (entry.id.clone(), entry.attempt);
         let (answered, now) = (self.book.answered(&id), self.options.now());
         let told = errors.clone();
-        let broken = move |state: &LedgerState| state.broken(&id, attempt, answered, told.clone(), now);
+        let broken = move |state: &LedgerState| state.mark_failed(&id, attempt, answered, told.clone(), now);
         self.apply_to(entry, broken).await?;
         Ok(EnsureOutcome::Pending(Pending::Failed { errors }))
     }

@@ -12,7 +12,7 @@ use crate::options::Clock;
 
 /// How many changes a receiver may be behind before it is told that it missed some: 4,096 are about two seconds of the
 /// fastest store.
-const KEPT: usize = 4_096;
+const HISTORY_LEN: usize = 4_096;
 
 /// One entry of the ledger has changed, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl ChangeFeed {
 
     /// A feed, and where receivers are made for it.
     pub(crate) fn new(clock: Clock) -> (Self, broadcast::Sender<LedgerChange>) {
-        let told = broadcast::Sender::new(KEPT);
+        let told = broadcast::Sender::new(HISTORY_LEN);
         let feed = Self {
             told: told.clone(),
             clock,

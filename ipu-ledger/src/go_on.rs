@@ -30,7 +30,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         };
         if !matches!(seen.state, EntryState::Releasing { .. }) {
             return match self
-                .step(
+                .ensure_once(
                     &request,
                     Duration::ZERO,
                     RequestOrigin::ToGoOn,
@@ -113,6 +113,6 @@ pub fn request_of(entry: &Entry) -> Option<Request> {
     request.preemptible = entry.preemptible;
     request.holder.clone_from(&entry.holder);
     request.pin = entry.pin.clone();
-    request.line = OnNoCapacity::Wait;
+    request.line = OnNoCapacity::Queue;
     Some(request)
 }

@@ -36,12 +36,12 @@ pub struct LeaseError {
 
 impl Lease {
     /// The longest: a week. Whoever is silent for longer is better looked after by a person.
-    pub const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+    pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
     /// A lease of `length` from `now` on: whole seconds, at least one and at most [`LONGEST`](Self::LONGEST).
     #[must_use]
     pub fn of(length: Duration, now: Timestamp) -> Self {
-        let seconds = length.as_secs().clamp(1, Self::LONGEST.as_secs());
+        let seconds = length.as_secs().clamp(1, Self::MAX_DURATION.as_secs());
         Self {
             seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
             until: now.plus(Duration::from_secs(seconds)),
@@ -75,7 +75,7 @@ impl FromStr for Lease {
             let (seconds, until) = text.strip_prefix("lease:")?.split_once(':')?;
             let seconds: u32 = seconds.parse().ok()?;
             let until = Timestamp::from_millis(until.parse().ok()?);
-            let in_range = seconds >= 1 && u64::from(seconds) <= Self::LONGEST.as_secs();
+            let in_range = seconds >= 1 && u64::from(seconds) <= Self::MAX_DURATION.as_secs();
             in_range.then_some(Self { seconds, until })
         };
         parsed().ok_or_else(|| LeaseError { text: text.into() })
@@ -101,7 +101,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let lease = Lease::of(length, self.driver.options.now());
         self.driver
             .apply(move |state| {
-                let step = state.heard(&id, &owner, &lease.to_string())?;
+                let step = state.renew_holder(&id, &owner, &lease.to_string())?;
                 let recorded = state
                     .get(&id)
                     .is_some_and(|entry| entry.holder.parse::<Lease>().is_ok());
@@ -168,7 +168,7 @@ impl LeaseLiveness {
         let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED {
             // Whoever is forgotten is only given more time.
-            all.retain(|_, seen| now - seen.last < Lease::LONGEST.min(2 * seen.lease.length()));
+            all.retain(|_, seen| now - seen.last < Lease::MAX_DURATION.min(2 * seen.lease.length()));
         }
         let fresh = || ObservedHeartbeat {
             lease,

@@ -103,11 +103,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
         request.not_after = expiry.not_after.or(request.not_after);
-        self.step(&request, Duration::ZERO, RequestOrigin::Anew, expiry)
+        self.ensure_once(&request, Duration::ZERO, RequestOrigin::Anew, expiry)
             .await
     }
 
-    pub(crate) async fn step(
+    pub(crate) async fn ensure_once(
         &self,
         request: &Request,
         patience: Duration,
@@ -115,7 +115,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
         let _alone = self.alone(&request.id, expiry).await?;
-        match self.rounds(request, patience, asks, expiry).await {
+        match self.ensure_loop(request, patience, asks, expiry).await {
             // Another driver, such as a repair, went on with it meanwhile.
             Err(LedgerError::Illegal(TransitionError::Moved { state, .. }))
                 if !matches!(state, "gone" | "releasing") =>
@@ -136,7 +136,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         expiry.or_gone(id, || self.driver.options.now(), lock).await
     }
 
-    async fn rounds(
+    async fn ensure_loop(
         &self,
         request: &Request,
         patience: Duration,
@@ -157,12 +157,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 world = self.driver.world(not_before).await;
             }
             let (admission, intent) = self.admit(request, world.clone(), asks, expiry).await?;
-            if !matches!(admission, Admission::Refused(_)) {
+            if !matches!(admission, Admission::Rejected(_)) {
                 // It is recorded. Whoever gives it back from now on comes after this request.
                 asks = RequestOrigin::ToGoOn;
             }
             waiting = Some(match admission {
-                Admission::Held(entry) => return self.driver.look(entry).await,
+                Admission::Held(entry) => return self.driver.refresh_status(entry).await,
                 Admission::Drive(entry) => {
                     let listing = entry.controller.as_ref().and_then(|name| world.listing(name));
                     // By an older listing the room may have been another's since: that it was refused says nothing
@@ -184,14 +184,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     return Ok(EnsureOutcome::Pending(Pending::Releasing));
                 }
                 Admission::Stay(waiting) => EnsureOutcome::Waiting(waiting),
-                Admission::Refused(waiting) => EnsureOutcome::Refused(waiting),
+                Admission::Rejected(waiting) => EnsureOutcome::Refused(waiting),
                 _ => return Ok(EnsureOutcome::Pending(Pending::Creating)),
             });
             // Before anybody is told to wait, what he waits for has to be true now: by a listing that is not older than
             // his question, and without the dead.
             if not_before < began {
                 not_before = began;
-            } else if !looked_at_the_dead && self.drop_the_dead(&request.id).await? {
+            } else if !looked_at_the_dead && self.remove_dead_waiters(&request.id).await? {
                 looked_at_the_dead = true;
             } else {
                 break;
@@ -244,7 +244,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Takes everybody out of the line who is certainly dead. Answers whether there was anybody.
-    pub(crate) async fn drop_the_dead(&self, except: &PartitionId) -> Result<bool, LedgerError> {
+    pub(crate) async fn remove_dead_waiters(&self, except: &PartitionId) -> Result<bool, LedgerError> {
         let Some(liveness) = &self.driver.options.liveness else {
             return Ok(false);
         };
@@ -302,7 +302,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             }),
             EntryState::Releasing { .. } => Ok(PartitionFacts::Releasing),
             EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned => {
-                match self.driver.look(entry).await {
+                match self.driver.refresh_status(entry).await {
                     Ok(EnsureOutcome::Active(grant)) => Ok(PartitionFacts::Active {
                         attempt: grant.attempt,
                         since: grant.since,
@@ -321,7 +321,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
 
     async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
         Ok(match self.judge(id).await? {
-            Some(QueueDecision::Stay(waiting)) => waiting.reason,
+            Some(QueueDecision::Wait(waiting)) => waiting.reason,
             _ => QueueStatus::next_in_line(1).reason,
         })
     }
@@ -364,7 +364,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let options = &self.driver.options;
         let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
-        let judge = |state: &LedgerState| state.judge_line(&world, &rules, options.now());
+        let judge = |state: &LedgerState| state.evaluate_queue(&world, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 

@@ -25,7 +25,7 @@ use crate::store::LedgerStore;
 use crate::views::unavailable;
 
 /// How many partitions are put right at the same time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_CALLS: usize = 32;
 
 pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
@@ -59,7 +59,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     let mut taken = stream::iter(actions)
         .map(|action| async {
             let _alone = driver.book.lock(action.id()).await;
-            if !is_true(driver, world, &action).await {
+            if !still_holds(driver, world, &action).await {
                 return None;
             }
             let judged = entries.get(action.id()).cloned();
@@ -67,7 +67,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
             tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
             Some((action, later))
         })
-        .buffered(AT_ONCE);
+        .buffered(MAX_CONCURRENT_CALLS);
     while let Some(done) = taken.next().await {
         let Some((action, later)) = done else { continue };
         match later {
@@ -111,7 +111,7 @@ async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn
 }
 
 /// Asks for the status where the action rests on the listing alone.
-async fn is_true<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+async fn still_holds<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
     world: &ControllersSnapshot,
     action: &Action,
@@ -216,7 +216,7 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
         EntryState::Intent { .. } => Ok(unfinished(driver.make(entry, intent, 0, patience).await?)),
         EntryState::Releasing { .. } => {
             match driver.remove(entry, intent, patience.max(Duration::ZERO)).await? {
-                Released::Later { detail } => Ok(Some(detail)),
+                Released::InProgress { detail } => Ok(Some(detail)),
                 _ => Ok(None),
             }
         }

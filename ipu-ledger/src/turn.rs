@@ -24,7 +24,7 @@ struct QueueDecisions {
     /// When the walk began.
     began: Instant,
     /// The number of commits that freed something before the walk.
-    freed: u64,
+    capacity_freed: u64,
     verdicts: Arc<BTreeMap<PartitionId, QueueDecision>>,
 }
 
@@ -50,7 +50,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             }
             let seen = *freed.borrow_and_update();
             let verdicts = self.walked(id, seen).await?;
-            let Some(QueueDecision::Stay(waiting)) = verdicts.get(id) else {
+            let Some(QueueDecision::Wait(waiting)) = verdicts.get(id) else {
                 return Ok(());
             };
             if reported.as_ref() != Some(waiting) {
@@ -70,17 +70,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let mut latest = self.driver.turns.latest.lock().await;
         let began = Instant::now();
         if let Some(walked) = &*latest
-            && walked.freed >= freed
+            && walked.capacity_freed >= freed
             && began.duration_since(walked.began) < self.driver.options.line_poll
         {
             return Ok(Arc::clone(&walked.verdicts));
         }
-        self.drop_the_dead(id).await?;
-        let freed = *self.driver.commit.freed().borrow();
+        self.remove_dead_waiters(id).await?;
+        let freed = *self.driver.commit.capacity_freed().borrow();
         let verdicts = Arc::new(self.line().await?.into_iter().collect());
         *latest = Some(QueueDecisions {
             began,
-            freed,
+            capacity_freed: freed,
             verdicts: Arc::clone(&verdicts),
         });
         Ok(verdicts)

@@ -27,9 +27,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         request: Request,
         on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
-        let freed = self.driver.commit.freed();
+        let freed = self.driver.commit.capacity_freed();
         let first = self
-            .step(
+            .ensure_once(
                 &request,
                 self.driver.options.patience,
                 RequestOrigin::Anew,
@@ -51,7 +51,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         first: EnsureOutcome,
         on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
-        let mut freed = self.driver.commit.freed();
+        let mut freed = self.driver.commit.capacity_freed();
         // What was freed since that answer is not missed.
         freed.mark_changed();
         self.go_on_until_active(request, first, freed, on_wait).await
@@ -100,9 +100,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     pause = pause.saturating_mul(2).min(options.longest_poll);
                 }
             }
-            freed = self.driver.commit.freed();
+            freed = self.driver.commit.capacity_freed();
             answer = self
-                .step(&request, options.patience, asks, &Expiry::default())
+                .ensure_once(&request, options.patience, asks, &Expiry::default())
                 .await?;
         }
     }

@@ -99,7 +99,7 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         };
         loop {
             let over = slot.over();
-            let since = match slot.look(not_before) {
+            let since = match slot.lookup(not_before) {
                 CacheLookup::Use(listing) => return listing,
                 CacheLookup::Wait(since) => since,
                 CacheLookup::Ask => {

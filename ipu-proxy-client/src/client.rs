@@ -38,7 +38,7 @@ use crate::documents::{
 };
 
 /// The longest that the proxy lets one request wait; longer waits are several requests.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What to do with a request that does not fit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl ProxyClient {
             .await?;
         match mismatch(id, wanted, &partition) {
             None => Ok(partition),
-            Some(detail) => Err(ClientError::BadAnswer {
+            Some(detail) => Err(ClientError::InvalidResponse {
                 url: self.url().to_owned(),
                 status: 200,
                 detail,
@@ -330,7 +330,7 @@ impl ProxyClient {
     pub async fn repair(&self) -> Result<RepairDocument, ClientError> {
         let ask = ApiRequest::new(Method::POST, "/v1/repair".to_owned(), Idempotency::Safe);
         // Controllers that hang are given up after a while, one after the other.
-        self.0.call(ask.taking(LONGEST_WAIT)).await
+        self.0.call(ask.taking(MAX_WAIT)).await
     }
 
     /// What happens to partitions from now on, beginning with all of them as they are; or what happened after the event

@@ -46,7 +46,7 @@ mod documents;
 pub use client::{ClientCertificate, TlsFiles};
 #[cfg(feature = "client")]
 pub use client::{
-    ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, LONGEST_WAIT, OnNoCapacity,
+    ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, MAX_WAIT, OnNoCapacity,
     ProxyClient, RetryOptions, SetupError, Token,
 };
 pub use documents::{

@@ -26,7 +26,7 @@ use crate::suite::{Runner, SuiteFailure, SuiteReport};
 use lab::Harness;
 
 /// How long one call may take unless a case is about that: nothing in a test takes so long.
-const DEADLINE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The controller that a case starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Setup {
         Self {
             topology,
             operation,
-            deadline: DEADLINE,
+            deadline: TIMEOUT,
             memory: Persistence::Volatile,
         }
     }

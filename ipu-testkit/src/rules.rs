@@ -80,16 +80,16 @@ const fn row(
 }
 
 /// The longest back-off, as documented.
-const LONGEST: Duration = Duration::from_secs(360);
+const MAX_BACKOFF: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
 const ROWS: [RuleRow; 49] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |look| look.pauses().any(|pause| pause == look.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
-        |look| look.pauses().any(|pause| pause > look.job.back_off() && pause < LONGEST)),
+        |look| look.pauses().any(|pause| pause > look.job.back_off() && pause < MAX_BACKOFF)),
     row("backoff", "Longest", "an attempt is closed, `retryAt` is six minutes away",
-        |look| look.pauses().any(|pause| pause > look.job.back_off() && pause == LONGEST)),
+        |look| look.pauses().any(|pause| pause > look.job.back_off() && pause == MAX_BACKOFF)),
     row("cleanup", "Keep", "an instance of a finished job has a partition or process that nothing ends",
         |look| look.is_over() && look.ended().any(|facts| look.holds(facts) && !look.is_reduced(facts.index))),
     row("cleanup", "Remove", "a process or partition of an instance of a finished job is ended",
@@ -97,7 +97,7 @@ const ROWS: [RuleRow; 49] = [
     row("cleanup", "UntilDeleted", "a finished job without `ttlSecondsAfterFinished` holds something",
         |look| look.is_over() && look.kept_until().is_none() && look.ended().any(|facts| look.holds(facts))),
     row("cleanup", "Until", "a finished job holds something, its `ttlSecondsAfterFinished` are not over, `wake` is set",
-        |look| look.is_over() && look.kept_until().is_some_and(|end| end > look.seen.now) && look.plan.wake.is_some()),
+        |look| look.is_over() && look.kept_until().is_some_and(|end| end > look.seen.now) && look.plan.requeue_after.is_some()),
     row("cleanup", "Over", "a finished job whose `ttlSecondsAfterFinished` are over",
         |look| look.is_over() && look.kept_until().is_some_and(|end| end <= look.seen.now)),
     row("cleanup", "MakesRoom", "an instance that has ended before its job gives back a partition that another one waits for",
@@ -173,7 +173,7 @@ const ROWS: [RuleRow; 49] = [
     row("start_deadline", "Met", "`runningSince` is new",
         |look| look.open().any(|now| now.running_since == Some(look.seen.now))),
     row("start_deadline", "Open", "reason `StartingWorkers`, and `wake` is set",
-        |look| look.goes_on() && look.says("StartingWorkers") && look.plan.wake.is_some()),
+        |look| look.goes_on() && look.says("StartingWorkers") && look.plan.requeue_after.is_some()),
     row("start_deadline", "Missed", "an attempt is closed for reason `WorkersUnschedulable` or `LauncherUnschedulable`",
         |look| (look.says("WorkersUnschedulable") || look.says("LauncherUnschedulable")) && look.news().any(|(before, now)| now.given_back > before.given_back)),
     row("suspend", "GoOn", "a job that is neither asked to suspend nor finished goes on",
@@ -283,7 +283,7 @@ impl<'a> PlanView<'a> {
     }
 
     fn wakes_by(&self, moment: Timestamp) -> bool {
-        let wake = self.plan.wake;
+        let wake = self.plan.requeue_after;
         wake.is_some_and(|wake| self.seen.now.plus(wake) <= moment)
     }
 

@@ -30,7 +30,7 @@ use crate::{reply, request, tls};
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How long the answer to that may take: ten round trips of a slow network.
-const KEEPALIVE_DEADLINE: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A V-IPU controller over gRPC. Cheap to clone; clones share one HTTP/2 connection, which is made at the first call and
 /// again after it broke.
@@ -154,7 +154,7 @@ fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectErro
         // Without it a small request waits for the acknowledgement of the one before: 40 ms at the tail.
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_DEADLINE);
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     match &options.tls {
         Some(tls) => channel.tls_config(tls_config(tls)?).map_err(refuse),
         None => Ok(channel),

@@ -5,10 +5,10 @@ use core::time::Duration;
 
 /// The longest that one call may take: far more than any user call needs, as all of them only read or start something,
 /// and as long as the V-IPU client of the Slurm plugin waits (seed 004 §8.5.2, `ApiTimeout` 50 s).
-const DEADLINE: Duration = Duration::from_secs(50);
+const CALL_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// The longest that making a connection may take: three tries of TCP's first retransmission timer (1 s, 2 s, 4 s).
-const CONNECT_DEADLINE: Duration = Duration::from_secs(7);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// How to connect to a controller, and how long to wait for it.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
-            deadline: DEADLINE,
-            connect_deadline: CONNECT_DEADLINE,
+            deadline: CALL_TIMEOUT,
+            connect_deadline: CONNECT_TIMEOUT,
             tls: None,
             credentials: None,
         }

@@ -20,7 +20,7 @@ const ACCESS_KEY: &str = "access-key";
 const FILES: [&str; 6] = [CA, CERTIFICATE, KEY, SERVER_NAME, USER_ID, ACCESS_KEY];
 
 /// The largest file that is read: many times a long chain of certificates.
-const MOST_BYTES: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// What a controller is shown, and what it has to show. By default nothing, over connections without TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,14 +156,14 @@ impl Folder {
         let path = self.path.join(name);
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
         match size.and_then(|size| {
-            if size > MOST_BYTES {
+            if size > MAX_BYTES {
                 Ok(None)
             } else {
                 std::fs::read(&path).map(Some)
             }
         }) {
             Ok(Some(content)) => Ok(content),
-            Ok(None) => Err(wrong(&path, format!("has more than {MOST_BYTES} bytes"))),
+            Ok(None) => Err(wrong(&path, format!("has more than {MAX_BYTES} bytes"))),
             Err(error) => Err(wrong(&path, error.to_string())),
         }
     }

@@ -18,7 +18,7 @@ use super::{Installed, phase};
 /// Who looks after these jobs, as they say themselves: the operator leaves them alone.
 pub(super) const MANAGER: &str = "bench.example.com/least";
 /// How many calls are made at a time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_REQUESTS: usize = 32;
 /// What is written next to the name of the job.
 const JOB: &str = "bench.example.com/job";
 
@@ -34,7 +34,7 @@ impl Drop for Least {
 impl Least {
     /// Looks after the jobs of [`Kind::Least`] in the namespace `default`.
     pub async fn start(installed: &Installed) -> Self {
-        let calls = Arc::new(Semaphore::new(AT_ONCE));
+        let calls = Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS));
         let client = installed.client().await;
         let jobs = tokio::spawn(each(client.clone(), LoadKind::Least, Arc::clone(&calls), create));
         let pods = tokio::spawn(each(client, LoadKind::Pod, calls, tell));

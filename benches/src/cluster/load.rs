@@ -20,7 +20,7 @@ use super::{Installed, phase};
 /// How many connections objects are created over.
 const CONNECTIONS: u32 = 8;
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// What is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Crowd {
             });
         }
         let created = tasks.join_all().await.concat();
-        let ran = tokio::time::timeout(PATIENCE, watcher)
+        let ran = tokio::time::timeout(TIMEOUT, watcher)
             .await
             .expect("all run in time")
             .expect("the watch");
@@ -144,7 +144,7 @@ impl Crowd {
         api.delete_collection(&how, &all).await.expect("they are deleted");
         let pods: Api<DynamicObject> =
             Api::namespaced_with(self.clients[0].clone(), "default", &LoadKind::Pod.resource());
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             let one = ListParams::default().limit(1);
             let left = api.list_metadata(&one).await.expect("a list").items.len()
                 + pods.list_metadata(&one).await.expect("a list").items.len();

@@ -77,7 +77,7 @@ impl Inventory {
             let inventory = &mut observed.inventory;
             let view = inventory
                 .view(partition.spec.allocation.as_ref())
-                .unwrap_or_else(|_| inventory.everything());
+                .unwrap_or_else(|_| inventory.whole_view());
             let block = view.first_fit(partition.spec.size);
             let entered = block.map(|block| inventory.enter(partition, block, is_ours(&partition.id)));
             if !matches!(entered, Some(Ok(()))) {

@@ -92,13 +92,13 @@ impl LedgerState {
             // An old copy of the ledger may not know that the entry's turn had come.
             EntryState::Waiting { .. } => {
                 rules.namespaces.check(request, Some(recorded))?;
-                entry.says_anew(request);
+                entry.update_request(request);
                 match take_over_found(&entry, request, world, window)? {
                     Some(step) => step,
                     None => self.admit(entry, request.line, world, rules, window),
                 }
             }
-            EntryState::Releasing { .. } => Transition::nothing(Admission::Leaving(recorded.clone())),
+            EntryState::Releasing { .. } => Transition::unchanged(Admission::Leaving(recorded.clone())),
             EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
             EntryState::Active | EntryState::Failed { .. } if !newer => {
                 changed(recorded, entry, Admission::Held)
@@ -117,7 +117,7 @@ impl LedgerState {
                     // Only a damaged ledger holds something nowhere.
                     return Ok(self.admit(entry, request.line, world, rules, window));
                 };
-                let entry = entry.asked(&controller, Operation::Reset, window);
+                let entry = entry.with_intent(&controller, Operation::Reset, window);
                 Transition::put(&entry, Admission::Drive(entry.clone()))
             }
         })
@@ -137,14 +137,14 @@ impl LedgerState {
             walk.pass_over(ahead);
         }
         match walk.step(&entry) {
-            QueueDecision::Go {
+            QueueDecision::Start {
                 controller,
                 places,
                 placed,
             } => {
                 let passed = walk.passed_by(&entry);
                 let mut changes: Vec<Change> = passed
-                    .map(|other| Change::Put(Arc::new(other.passed())))
+                    .map(|other| Change::Put(Arc::new(other.with_overtaken())))
                     .collect();
                 let mut going = entry.clone();
                 going.placed = placed;
@@ -153,17 +153,17 @@ impl LedgerState {
                 } else {
                     Vec::new()
                 };
-                let going = going.asked(&controller, Operation::Create, window);
+                let going = going.with_intent(&controller, Operation::Create, window);
                 changes.push(Change::Put(Arc::new(going.clone())));
                 Transition {
                     outcome: Admission::Drive(going),
                     changes,
                 }
             }
-            QueueDecision::Stay(waiting) => match (self.get(&entry.id), policy) {
-                (None, OnNoCapacity::Refuse) => Transition::nothing(Admission::Refused(waiting)),
-                (Some(recorded), _) if *recorded == entry => Transition::nothing(Admission::Stay(waiting)),
-                (Some(_), _) | (None, OnNoCapacity::Wait) => {
+            QueueDecision::Wait(waiting) => match (self.get(&entry.id), policy) {
+                (None, OnNoCapacity::Reject) => Transition::unchanged(Admission::Rejected(waiting)),
+                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Stay(waiting)),
+                (Some(_), _) | (None, OnNoCapacity::Queue) => {
                     Transition::put(&entry, Admission::Stay(waiting))
                 }
             },
@@ -191,6 +191,6 @@ fn take_over_found(
     }
     let mut entry = entry.clone();
     entry.set_location(world.locate(controller, partition));
-    let entry = entry.asked(controller, Operation::Reset, window);
+    let entry = entry.with_intent(controller, Operation::Reset, window);
     Ok(Some(Transition::put(&entry, Admission::Drive(entry.clone()))))
 }

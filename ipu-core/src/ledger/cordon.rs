@@ -208,7 +208,7 @@ impl LedgerState {
         owner: &CordonOwner,
     ) -> Result<Transition<Option<Cordon>>, TransitionError> {
         match self.cordons.get(id) {
-            None => Ok(Transition::nothing(None)),
+            None => Ok(Transition::unchanged(None)),
             Some(recorded) if recorded.owner == *owner => Ok(Transition {
                 outcome: Some(Cordon::clone(recorded)),
                 changes: Vec::from([Change::Lift(id.clone())]),

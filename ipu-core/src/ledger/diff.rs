@@ -116,7 +116,8 @@ pub enum Action {
         controller: ControllerName,
     },
     /// Record where the partition is.
-    Note {
+    #[serde(rename = "note")]
+    RecordPlacement {
         /// Which.
         id: PartitionId,
         /// At which controller.
@@ -151,7 +152,7 @@ impl Action {
             Self::Quarantine { .. } => "quarantine",
             Self::Forget { .. } => "forget",
             Self::Lost { .. } => "lost",
-            Self::Note { .. } => "note",
+            Self::RecordPlacement { .. } => "note",
             Self::Relocated { .. } => "relocated",
         }
     }
@@ -169,7 +170,7 @@ impl Action {
             | Self::Quarantine { id, .. }
             | Self::Forget { id }
             | Self::Lost { id, .. }
-            | Self::Note { id, .. }
+            | Self::RecordPlacement { id, .. }
             | Self::Relocated { id, .. } => id,
         }
     }
@@ -184,7 +185,7 @@ impl Action {
             | Self::Reclaim { .. }
             | Self::Release { .. }
             | Self::Drop { .. }
-            | Self::Note { .. }
+            | Self::RecordPlacement { .. }
             | Self::Relocated { .. } => false,
         }
     }
@@ -247,7 +248,7 @@ impl LedgerState {
             let life = owners.lives.get(&entry.id).copied().unwrap_or_default();
             actions.extend(
                 by_newer_claim(entry, world, owners)
-                    .or_else(|| by_life(entry, life, orphan_grace, now))
+                    .or_else(|| action_for_liveness(entry, life, orphan_grace, now))
                     .or_else(|| self.by_listing(entry, world, owners)),
             );
         }
@@ -337,10 +338,10 @@ impl LedgerState {
                     .map_or_else(Vec::new, put)
             }
             (Action::Adopt { .. }, _) => newly_claimed(entry, world, owners)
-                .map(|claimed| claimed.adopted(world, entry.ticket, now).after(entry))
+                .map(|claimed| claimed.adopted(world, entry.ticket, now).inherit_from(entry))
                 .map_or_else(Vec::new, put),
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
-                put(entry.turned(EntryState::Orphaned, now))
+                put(entry.with_state(EntryState::Orphaned, now))
             }
             (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.reclaimed(world, now)),
             (
@@ -354,10 +355,10 @@ impl LedgerState {
             (Action::Forget { .. }, EntryState::Quarantined) => Vec::from([Change::Remove(entry.id.clone())]),
             (Action::Lost { controller, .. }, EntryState::Active) => {
                 let errors = Vec::from([lost(controller)]);
-                put(entry.turned(EntryState::Failed { errors }, now))
+                put(entry.with_state(EntryState::Failed { errors }, now))
             }
             (
-                Action::Note {
+                Action::RecordPlacement {
                     controller,
                     cluster,
                     places,
@@ -379,7 +380,7 @@ impl LedgerState {
                             user.id
                         );
                         let errors = Vec::from([used]);
-                        put(entry.turned(EntryState::Failed { errors }, now))
+                        put(entry.with_state(EntryState::Failed { errors }, now))
                     }
                     (Some(_), _) => Vec::new(),
                 }
@@ -387,7 +388,7 @@ impl LedgerState {
             (Action::Relocated { controller, .. }, EntryState::Active) => {
                 let moved = alloc::format!("controller {controller} has made it again on other IPUs");
                 let errors = Vec::from([moved]);
-                put(entry.turned(EntryState::Failed { errors }, now))
+                put(entry.with_state(EntryState::Failed { errors }, now))
             }
             _ => Vec::new(),
         }
@@ -421,9 +422,9 @@ impl LedgerState {
 
 impl Entry {
     /// The same, with what `old`, an outdated record of the same partition, knows besides.
-    fn after(mut self, old: &Self) -> Self {
+    fn inherit_from(mut self, old: &Self) -> Self {
         let mut left = old.clone();
-        left.leave_calls_behind(None);
+        left.carry_unsettled_calls(None);
         self.unsettled = left.unsettled;
         self.unsettled_reset = left.unsettled_reset;
         self.held_since = old.held_since.or(self.held_since);
@@ -445,7 +446,7 @@ impl Entry {
             },
             _ => EntryState::Active,
         };
-        self.turned(state, now)
+        self.with_state(state, now)
     }
 }
 
@@ -479,7 +480,12 @@ fn newly_claimed<'a>(
 }
 
 /// What follows from the owner alone.
-fn by_life(entry: &Entry, life: OwnerLiveness, orphan_grace: Duration, now: Timestamp) -> Option<Action> {
+fn action_for_liveness(
+    entry: &Entry,
+    life: OwnerLiveness,
+    orphan_grace: Duration,
+    now: Timestamp,
+) -> Option<Action> {
     let id = entry.id.clone();
     match (&entry.state, life) {
         (EntryState::Waiting { .. }, OwnerLiveness::Dead) => Some(Action::Drop { id }),
@@ -571,7 +577,7 @@ fn claimed<'a>(
 impl ClaimedPartition<'_> {
     /// The entry of it.
     fn adopted(&self, world: &ControllersSnapshot, ticket: u64, now: Timestamp) -> Entry {
-        let mut entry = Entry::waiting(self.request, ticket, now).turned(EntryState::Active, now);
+        let mut entry = Entry::waiting(self.request, ticket, now).with_state(EntryState::Active, now);
         entry.controller = Some(self.controller.clone());
         entry.set_location(world.locate(self.controller, self.partition));
         entry.held_since = Some(now);
@@ -592,7 +598,7 @@ fn is_unique(id: &PartitionId, world: &ControllersSnapshot) -> bool {
 }
 
 fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Action {
-    Action::Note {
+    Action::RecordPlacement {
         id,
         controller: controller.clone(),
         cluster: location.cluster.clone(),

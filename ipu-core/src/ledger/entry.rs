@@ -40,9 +40,11 @@ impl PlacementConstraint {
 pub enum OnNoCapacity {
     /// It joins the waiting line.
     #[default]
-    Wait,
+    #[serde(rename = "wait")]
+    Queue,
     /// It is refused at once and leaves no trace.
-    Refuse,
+    #[serde(rename = "refuse")]
+    Reject,
 }
 
 /// A request for one partition. Asking again with the same values is always safe. Who still waits may ask with another priority,
@@ -123,7 +125,7 @@ impl Request {
             account: None,
             preemptible: false,
             holder: String::new(),
-            line: OnNoCapacity::Wait,
+            line: OnNoCapacity::Queue,
             pin: PlacementConstraint {
                 controller: None,
                 ipus: Vec::new(),
@@ -366,7 +368,7 @@ impl Entry {
 
     /// Takes over what the owner may say anew while he waits. The ticket stays: among equals nobody loses his place by asking
     /// again.
-    pub(crate) fn says_anew(&mut self, request: &Request) {
+    pub(crate) fn update_request(&mut self, request: &Request) {
         self.priority = request.priority;
         self.max_runtime = request.max_runtime;
         self.account.clone_from(&request.account);
@@ -409,7 +411,7 @@ impl Entry {
     }
 
     /// The same entry in another state from `now` on.
-    pub(crate) fn turned(&self, state: EntryState, now: Timestamp) -> Self {
+    pub(crate) fn with_state(&self, state: EntryState, now: Timestamp) -> Self {
         let mut entry = self.clone();
         entry.state = state;
         entry.since = now;
@@ -417,7 +419,7 @@ impl Entry {
     }
 
     /// Books that the entry leaves its state: a call of that state that nobody had the answer of may still have effect.
-    pub(crate) fn leave_calls_behind(&mut self, answered: Option<Timestamp>) {
+    pub(crate) fn carry_unsettled_calls(&mut self, answered: Option<Timestamp>) {
         let (fence, resets) = match &self.state {
             EntryState::Intent { operation, fence } => (*fence, *operation == Operation::Reset),
             EntryState::Releasing { fence } => (*fence, false),

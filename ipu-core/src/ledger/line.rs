@@ -111,7 +111,7 @@ pub struct FreeCapacity {
 #[non_exhaustive]
 pub enum QueueDecision {
     /// It may go now.
-    Go {
+    Start {
         /// To which controller.
         controller: ControllerName,
         /// On which IPUs, as far as known; what is passed to the controller if `placed` says so.
@@ -120,7 +120,7 @@ pub enum QueueDecision {
         placed: PlacedBy,
     },
     /// It stays.
-    Stay(QueueStatus),
+    Wait(QueueStatus),
 }
 
 /// What each controller says.
@@ -130,7 +130,7 @@ type ReasonsByController = Vec<(ControllerName, Reason)>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
     /// It will fit once others end: later ones may pass it, within the limit.
-    NoRoom,
+    NoCapacity,
     /// It cannot be helped by holding others back: a quota, no controller, too large.
     Other,
 }
@@ -142,7 +142,7 @@ enum QueueObstacle<'a> {
     OverQuota(Excess<'a>),
     /// This entry was passed too often and goes first.
     HeldBackBy(&'a Entry),
-    NoRoom(Rc<NoCapacity>),
+    NoCapacity(Rc<NoCapacity>),
 }
 
 /// Why entries of one kind do not fit, as long as the capacity does not change.
@@ -222,7 +222,7 @@ impl<'a> QueueScan<'a> {
         };
         let (reason, blockers, earliest_fit) = self.explain(entry, &obstacle);
         self.record(entry, &obstacle);
-        QueueDecision::Stay(QueueStatus {
+        QueueDecision::Wait(QueueStatus {
             position: self.position,
             reason: reason.with("position", self.position),
             blockers,
@@ -247,7 +247,7 @@ impl<'a> QueueScan<'a> {
             .iter()
             .any(|overlay| overlay.own_refusal(entry, self.rules, self.now).is_some());
         if !refused && let Some(misfit) = self.misfits.get(&kind_of(entry)) {
-            return Err(QueueObstacle::NoRoom(Rc::clone(misfit)));
+            return Err(QueueObstacle::NoCapacity(Rc::clone(misfit)));
         }
         match self.find_room(entry) {
             Ok((index, places)) => {
@@ -266,7 +266,7 @@ impl<'a> QueueScan<'a> {
                 } else {
                     PlacedBy::Ledger
                 };
-                Ok(QueueDecision::Go {
+                Ok(QueueDecision::Start {
                     controller: overlay.name.clone(),
                     places,
                     placed,
@@ -277,7 +277,7 @@ impl<'a> QueueScan<'a> {
                 if !refused {
                     self.misfits.insert(kind_of(entry), Rc::clone(&misfit));
                 }
-                Err(QueueObstacle::NoRoom(misfit))
+                Err(QueueObstacle::NoCapacity(misfit))
             }
         }
     }
@@ -295,7 +295,7 @@ impl<'a> QueueScan<'a> {
             return Err(QueueObstacle::Foreign(controller));
         }
         self.quotas.add(entry);
-        Ok(QueueDecision::Go {
+        Ok(QueueDecision::Start {
             controller: controller.clone(),
             places: partition.ipus.clone(),
             placed: PlacedBy::Controller,
@@ -353,7 +353,7 @@ impl<'a> QueueScan<'a> {
         };
         let can_help = |overlay: &CapacitySnapshot<'_>| overlay.can_help(entry, self.rules, self.now);
         let because = if kept_at.is_some() || !hopeless() && self.overlays.iter().any(can_help) {
-            WaitCause::NoRoom
+            WaitCause::NoCapacity
         } else {
             WaitCause::Other
         };
@@ -369,8 +369,8 @@ impl<'a> QueueScan<'a> {
     fn record(&mut self, entry: &'a Entry, obstacle: &QueueObstacle<'a>) {
         let because = match obstacle {
             QueueObstacle::Foreign(_) | QueueObstacle::OverQuota(_) => WaitCause::Other,
-            QueueObstacle::HeldBackBy(_) => WaitCause::NoRoom,
-            QueueObstacle::NoRoom(misfit) => misfit.because,
+            QueueObstacle::HeldBackBy(_) => WaitCause::NoCapacity,
+            QueueObstacle::NoCapacity(misfit) => misfit.because,
         };
         if let EntryState::Waiting {
             refused: Some(refused),
@@ -380,7 +380,7 @@ impl<'a> QueueScan<'a> {
         {
             self.misfits.clear();
         }
-        if because == WaitCause::NoRoom {
+        if because == WaitCause::NoCapacity {
             let own = self.is_blocked_by_own(entry);
             self.staying.push(entry, own);
             if let Some(timeline) = &mut self.timeline {
@@ -437,11 +437,11 @@ impl<'a> QueueScan<'a> {
                 let blockers = Vec::from([self.blocker(barrier.id.clone())]);
                 (held_back(entry, &message), blockers, None)
             }
-            QueueObstacle::NoRoom(misfit) => {
+            QueueObstacle::NoCapacity(misfit) => {
                 let words = misfit.words.get_or_init(|| self.explain_misfit(entry, misfit));
                 let (reason, blockers) = words.clone();
                 let earliest = match misfit.because {
-                    WaitCause::NoRoom => self.earliest(entry),
+                    WaitCause::NoCapacity => self.earliest(entry),
                     WaitCause::Other => None,
                 };
                 (reason, blockers, earliest)

@@ -26,7 +26,7 @@ pub struct Transition<T> {
 }
 
 impl<T> Transition<T> {
-    pub(crate) const fn nothing(outcome: T) -> Self {
+    pub(crate) const fn unchanged(outcome: T) -> Self {
         Self {
             outcome,
             changes: Vec::new(),
@@ -59,7 +59,7 @@ pub enum Admission {
     /// It waits in the line.
     Stay(QueueStatus),
     /// It does not fit and did not want to wait: nothing is recorded.
-    Refused(QueueStatus),
+    Rejected(QueueStatus),
     /// It is being given back; ask again when it is gone.
     Leaving(Entry),
 }
@@ -144,7 +144,7 @@ impl LedgerState {
         match (&recorded.state, &recorded.controller) {
             (EntryState::Intent { .. }, _) => Ok(changed(recorded, entry, |entry| entry)),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(controller)) => {
-                let entry = entry.asked(controller, Operation::Reset, window);
+                let entry = entry.with_intent(controller, Operation::Reset, window);
                 Ok(Transition::put(&entry, entry.clone()))
             }
             _ => Err(moved(recorded, "reset")),
@@ -159,14 +159,14 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if no call is to be made for the entry any more.
-    pub fn take_up(
+    pub fn claim_call(
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
         window: CallWindow,
     ) -> Result<Transition<Entry>, TransitionError> {
         let mut entry = self.expect(id, "taken up")?.clone();
-        entry.leave_calls_behind(answered);
+        entry.carry_unsettled_calls(answered);
         let latest = window.fence();
         let open = |until: Timestamp| {
             (until > window.now).then(|| if window.is_beyond(until) { latest } else { until })
@@ -193,7 +193,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
-    pub fn reset_instead(
+    pub fn downgrade_to_reset(
         &self,
         id: &PartitionId,
         fence: Timestamp,
@@ -214,14 +214,14 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the entry is no intent any more.
-    pub fn take_up_found(
+    pub fn claim_found(
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
         location: Location,
         window: CallWindow,
     ) -> Result<Transition<Entry>, TransitionError> {
-        let mut entry = self.take_up(id, answered, window)?.outcome;
+        let mut entry = self.claim_call(id, answered, window)?.outcome;
         entry.set_location(location);
         match &mut entry.state {
             EntryState::Intent { operation, .. } => *operation = Operation::Reset,
@@ -238,7 +238,7 @@ impl LedgerState {
     /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`Illegal::Unsettled`] if a
     /// reset may be under way that is not the caller's or was not answered: it could come when the owner's workers run.
     /// [`Illegal::InUse`] if another owner may use some of its IPUs.
-    pub fn ready(
+    pub fn mark_active(
         &self,
         id: &PartitionId,
         attempt: u32,
@@ -272,11 +272,11 @@ impl LedgerState {
                         by: user.id.clone(),
                     });
                 }
-                left.leave_calls_behind(answered);
-                let entry = left.turned(EntryState::Active, now);
+                left.carry_unsettled_calls(answered);
+                let entry = left.with_state(EntryState::Active, now);
                 Ok(Transition::put(&entry, entry.clone()))
             }
-            EntryState::Active if entry.attempt == attempt => Ok(Transition::nothing(entry.clone())),
+            EntryState::Active if entry.attempt == attempt => Ok(Transition::unchanged(entry.clone())),
             _ => Err(moved(entry, "active")),
         }
     }
@@ -286,7 +286,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if the entry holds nothing any more, or is to be made ready for another attempt.
-    pub fn broken(
+    pub fn mark_failed(
         &self,
         id: &PartitionId,
         attempt: u32,
@@ -298,11 +298,11 @@ impl LedgerState {
         match &entry.state {
             EntryState::Intent { .. } | EntryState::Active if entry.attempt == attempt => {
                 let mut left = entry.clone();
-                left.leave_calls_behind(answered);
-                let entry = left.turned(EntryState::Failed { errors }, now);
+                left.carry_unsettled_calls(answered);
+                let entry = left.with_state(EntryState::Failed { errors }, now);
                 Ok(Transition::put(&entry, entry.clone()))
             }
-            EntryState::Failed { .. } if entry.attempt == attempt => Ok(Transition::nothing(entry.clone())),
+            EntryState::Failed { .. } if entry.attempt == attempt => Ok(Transition::unchanged(entry.clone())),
             _ => Err(moved(entry, "failed")),
         }
     }
@@ -382,7 +382,7 @@ impl LedgerState {
         window: CallWindow,
     ) -> Result<Transition<Release>, TransitionError> {
         let Some(entry) = self.get(id) else {
-            return Ok(Transition::nothing(Release::Nothing));
+            return Ok(Transition::unchanged(Release::Nothing));
         };
         check_owner(entry, owner, entry.instance)?;
         if let (Some(attempt), false) = (attempt, matches!(entry.state, EntryState::Releasing { .. })) {
@@ -396,7 +396,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::Moved`] if it is being given back, gone, or in quarantine.
-    pub fn heard(
+    pub fn renew_holder(
         &self,
         id: &PartitionId,
         owner: &Owner,
@@ -438,14 +438,14 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Unsettled`] while a call may be under way, [`Illegal::Moved`] if it is not being released.
-    pub fn gone(
+    pub fn remove_released(
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Transition<()>, TransitionError> {
         let Some(entry) = self.get(id) else {
-            return Ok(Transition::nothing(()));
+            return Ok(Transition::unchanged(()));
         };
         let EntryState::Releasing { fence } = &entry.state else {
             return Err(moved(entry, "gone"));
@@ -467,7 +467,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`Illegal::Moved`] if not.
-    pub fn still(&self, seen: &Entry) -> Result<(), TransitionError> {
+    pub fn ensure_unchanged(&self, seen: &Entry) -> Result<(), TransitionError> {
         let entry = self.expect(&seen.id, "the same")?;
         if entry.ticket == seen.ticket && entry.controller == seen.controller {
             return Ok(());
@@ -499,14 +499,14 @@ impl LedgerState {
 
 impl Entry {
     /// The same entry as an intent at `controller`.
-    pub(crate) fn asked(
+    pub(crate) fn with_intent(
         &self,
         controller: &ControllerName,
         operation: Operation,
         window: CallWindow,
     ) -> Self {
         let fence = window.fence();
-        let mut entry = self.turned(EntryState::Intent { operation, fence }, window.now);
+        let mut entry = self.with_state(EntryState::Intent { operation, fence }, window.now);
         entry.controller = Some(controller.clone());
         entry.held_since = entry.held_since.or(Some(window.now));
         entry
@@ -514,7 +514,7 @@ impl Entry {
 
     /// Returns the entry at its place in the queue: nothing of it exists at a controller.
     pub(crate) fn requeued(&self, refused: Option<ControllerRejection>, now: Timestamp) -> Self {
-        let mut entry = self.turned(EntryState::Waiting { refused }, now);
+        let mut entry = self.with_state(EntryState::Waiting { refused }, now);
         entry.controller = None;
         entry.aliases.clear();
         entry.held_since = None;
@@ -524,7 +524,7 @@ impl Entry {
     }
 
     /// The same entry, once more passed over.
-    pub(crate) fn passed(&self) -> Self {
+    pub(crate) fn with_overtaken(&self) -> Self {
         let mut entry = self.clone();
         entry.passed_over = entry.passed_over.saturating_add(1);
         entry
@@ -535,7 +535,7 @@ impl Entry {
         match &self.state {
             EntryState::Waiting { .. } => return Transition::remove(&self.id, Release::LeftLine),
             EntryState::Releasing { .. } => {
-                return Transition::nothing(Release::Drive(Box::new(self.clone())));
+                return Transition::unchanged(Release::Drive(Box::new(self.clone())));
             }
             EntryState::Intent { .. }
             | EntryState::Active
@@ -544,8 +544,8 @@ impl Entry {
             | EntryState::Quarantined => {}
         }
         let mut left = self.clone();
-        left.leave_calls_behind(answered);
-        let entry = left.turned(
+        left.carry_unsettled_calls(answered);
+        let entry = left.with_state(
             EntryState::Releasing {
                 fence: window.fence(),
             },
@@ -557,7 +557,7 @@ impl Entry {
 
 pub(crate) fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Transition<T> {
     if *recorded == entry {
-        Transition::nothing(outcome(entry))
+        Transition::unchanged(outcome(entry))
     } else {
         Transition::put(&entry, outcome(entry.clone()))
     }

@@ -58,7 +58,7 @@ impl LedgerState {
                 )),
             };
         };
-        let mut again = self.take_up(id, answered, window)?.outcome;
+        let mut again = self.claim_call(id, answered, window)?.outcome;
         if again.places.is_empty() && !places.is_empty() && unsettled.is_none() {
             again.places = places;
             again.placed = PlacedBy::Ledger;

@@ -42,7 +42,7 @@ impl<'a> PlanContext<'a> {
         }
         // An instance that has ended asks no more, also if the ledger does not know the owner of its partition.
         let has_ended = |instance: &&Instance<'_>| {
-            instance.memory.outcome.is_some() && instance.recorded == Persisted::Before
+            instance.memory.outcome.is_some() && instance.recorded == Persisted::Yes
         };
         let requested = instances
             .iter()
@@ -62,13 +62,13 @@ impl<'a> PlanContext<'a> {
         if self.status.phase.is_finished() && !self.seen.deleted {
             match self.retention() {
                 Retention::UntilDeleted => {}
-                Retention::Until(end) => self.wake_by(end),
+                Retention::Until(end) => self.requeue_at(end),
                 Retention::Over => self.expired = all_gone,
             }
         }
         let undecided = |instance: &Instance<'_>| instance.stage == InstanceStage::Judged;
         if instances.iter().any(undecided) {
-            self.wake_by(self.seen.now);
+            self.requeue_at(self.seen.now);
         }
         self.instances = instances;
     }
@@ -90,7 +90,7 @@ impl<'a> PlanContext<'a> {
         if self.seen.deleted {
             return InstanceAction::Remove;
         }
-        if instance.recorded == Persisted::InThisPass || self.concluded == Persisted::InThisPass {
+        if instance.recorded == Persisted::No || self.concluded == Persisted::No {
             return InstanceAction::Hold;
         }
         match (self.wanted(instance), self.suspension(), instance.memory.outcome) {
@@ -111,7 +111,7 @@ impl<'a> PlanContext<'a> {
     fn advance(&mut self, instance: &Instance<'a>) -> InstanceStage {
         let pause = instance.memory.retry_at.filter(|retry| *retry > self.seen.now);
         if let Some(retry) = pause {
-            self.wake_by(retry);
+            self.requeue_at(retry);
         }
         if self.stop_orphans(instance) == Processes::Alive {
             return InstanceStage::Stopping;
@@ -163,8 +163,12 @@ impl<'a> PlanContext<'a> {
 
     /// Looks again at a partition that is on its way.
     pub(super) fn look_again(&mut self) {
-        let poll = if self.seen.told { POLL_IF_TOLD } else { POLL };
-        self.wake_by(self.seen.now.plus(poll));
+        let poll = if self.seen.partition_watch_connected {
+            POLL_IF_TOLD
+        } else {
+            POLL
+        };
+        self.requeue_at(self.seen.now.plus(poll));
     }
 
     fn await_partition(&mut self, instance: &Instance<'a>) -> InstanceStage {

@@ -28,7 +28,7 @@ pub(super) enum Finding {
     /// Nothing can run on its partition; the sentence says why.
     GiveBack(Reason),
     /// It begins anew, without having failed; the sentence says why.
-    Anew(Reason),
+    RestartFresh(Reason),
 }
 
 impl<'a> PlanContext<'a> {
@@ -53,7 +53,7 @@ impl<'a> PlanContext<'a> {
                 return Finding::GiveBack(partition_error(instance));
             }
             reset::ResetDecision::BeginAnew => {
-                return Finding::Anew(self.torn(instance));
+                return Finding::RestartFresh(self.process_missing(instance));
             }
             reset::ResetDecision::Ask
             | reset::ResetDecision::Reset
@@ -104,7 +104,7 @@ impl<'a> PlanContext<'a> {
                 return Some(Finding::Succeeded);
             }
         }
-        first_failure::decide(candidates, self.seen.blur).map(|first| {
+        first_failure::decide(candidates, self.seen.timestamp_resolution).map(|first| {
             Finding::Failed(FirstFailure {
                 instance: instance.index,
                 culprit: first.culprit,
@@ -163,7 +163,7 @@ impl<'a> PlanContext<'a> {
             .min_by_key(|late| late.since)
     }
 
-    fn torn(&self, instance: &Instance<'a>) -> Reason {
+    fn process_missing(&self, instance: &Instance<'a>) -> Reason {
         let (index, who) = (instance.index, self.gone(instance).unwrap_or(worker(0)));
         let message = format!(
             "{who} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"

@@ -24,7 +24,7 @@ impl<'a> PlanContext<'a> {
             if self.wanted(instance) == scale::ScaleDecision::Keep && instance.memory.outcome.is_none() {
                 self.remember(instance);
                 let finding = self.find(instance);
-                failures.extend(self.pronounce(instance, finding));
+                failures.extend(self.record_finding(instance, finding));
             }
         }
         if let Some(first) = failures
@@ -34,7 +34,7 @@ impl<'a> PlanContext<'a> {
             self.status.first_failure = Some(first);
         }
         self.instances = instances;
-        self.close_what_is_to_go();
+        self.close_surplus_and_suspended();
         self.enforce_deadline();
         self.conclude();
     }
@@ -68,18 +68,18 @@ impl<'a> PlanContext<'a> {
     }
 
     /// Writes a finding into the memory of its instance; gives the failure, if it was one.
-    fn pronounce(&mut self, instance: &mut Instance<'a>, finding: Finding) -> Option<FirstFailure> {
+    fn record_finding(&mut self, instance: &mut Instance<'a>, finding: Finding) -> Option<FirstFailure> {
         let index = instance.index;
         match finding {
             Finding::GoesOn(look_again) => {
                 if let Some(at) = look_again {
-                    self.wake_by(at);
+                    self.requeue_at(at);
                 }
                 return None;
             }
             Finding::SessionOver => {
                 instance.memory.outcome = Some(InstanceOutcome::SessionOver);
-                self.because(
+                self.push_reason(
                     Reason::new(
                         "SessionOver",
                         format!("the time of the session of instance {index} is over"),
@@ -94,11 +94,11 @@ impl<'a> PlanContext<'a> {
                 instance.memory.given_back_because = Some(reason.clone());
                 instance.memory.retry_at =
                     Some(self.seen.now.plus(backoff::decide(self.job.back_off(), before)));
-                self.because(reason);
+                self.push_reason(reason);
             }
-            Finding::Anew(reason) => {
+            Finding::RestartFresh(reason) => {
                 instance.memory.close_attempt();
-                self.because(reason);
+                self.push_reason(reason);
             }
             Finding::Succeeded => {
                 self.after(instance, End::Success, "ended well");
@@ -109,11 +109,11 @@ impl<'a> PlanContext<'a> {
                     .filter(|exit| !exit.is_success())
                     .map(crate::Exit::code);
                 self.after(instance, End::Failure(code), &failure.to_string());
-                instance.recorded = Persisted::InThisPass;
+                instance.recorded = Persisted::No;
                 return Some(failure);
             }
         }
-        instance.recorded = Persisted::InThisPass;
+        instance.recorded = Persisted::No;
         None
     }
 
@@ -157,7 +157,7 @@ impl<'a> PlanContext<'a> {
                 reason
             }
         };
-        self.because(reason.with("restarts", self.status.restarts));
+        self.push_reason(reason.with("restarts", self.status.restarts));
     }
 
     fn restart(&mut self, instance: &mut Instance<'a>, used: u32) {
@@ -167,7 +167,7 @@ impl<'a> PlanContext<'a> {
     }
 
     /// Closes the attempts of instances that suspension or scaling takes away.
-    fn close_what_is_to_go(&mut self) {
+    fn close_surplus_and_suspended(&mut self) {
         let suspended = self.suspension() == suspend::SuspendDecision::HoldNothing;
         if suspended {
             self.status.started = None;
@@ -181,7 +181,7 @@ impl<'a> PlanContext<'a> {
             }
             if instance.holds_attempt() {
                 instance.memory.close_attempt();
-                instance.recorded = Persisted::InThisPass;
+                instance.recorded = Persisted::No;
             }
             instance.memory.retry_at = None;
             instance.memory.forget_given_back();
@@ -200,7 +200,7 @@ impl<'a> PlanContext<'a> {
     fn enforce_deadline(&mut self) {
         match deadline::decide(self.job.max_runtime(), self.status.started, self.seen.now) {
             deadline::DeadlineStatus::Unlimited => {}
-            deadline::DeadlineStatus::Until(end) => self.wake_by(end),
+            deadline::DeadlineStatus::Until(end) => self.requeue_at(end),
             deadline::DeadlineStatus::Exceeded => {
                 let wanted = self.job.instances();
                 let mut ended = 0_u32;
@@ -208,7 +208,7 @@ impl<'a> PlanContext<'a> {
                     let belongs = scale::decide(instance.index, wanted) == scale::ScaleDecision::Keep;
                     if belongs && instance.memory.outcome.is_none() {
                         instance.memory.outcome = Some(InstanceOutcome::Failed(deadline::EXIT_CODE));
-                        instance.recorded = Persisted::InThisPass;
+                        instance.recorded = Persisted::No;
                         ended += 1;
                     }
                 }
@@ -218,7 +218,7 @@ impl<'a> PlanContext<'a> {
                     let reason =
                         Reason::new("DeadlineExceeded", message).with("activeDeadlineSeconds", seconds);
                     self.blame(&reason, deadline::EXIT_CODE);
-                    self.because(reason);
+                    self.push_reason(reason);
                 }
             }
         }
@@ -240,7 +240,7 @@ impl<'a> PlanContext<'a> {
         });
         let status = &mut self.status;
         status.finished = Some(self.seen.now);
-        self.concluded = Persisted::InThisPass;
+        self.concluded = Persisted::No;
         if let Some(code) = failed {
             status.phase = JobPhase::Failed;
             status.exit_code.get_or_insert(code);

@@ -118,7 +118,9 @@ impl<'a> PlanContext<'a> {
     fn push_stop(&mut self, process: &ProcessFacts, stop: Effect) {
         match process.phase {
             ProcessPhase::Stopping => return,
-            ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => self.wake_by(self.seen.now.plus(SOON)),
+            ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => {
+                self.requeue_at(self.seen.now.plus(SOON))
+            }
             ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } => {}
         }
         if !self.effects.contains(&stop) {

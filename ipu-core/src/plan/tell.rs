@@ -20,11 +20,11 @@ const ALL_DONE: &str = "All instances done";
 const FAILED_FOR_GOOD: &str = "InstanceFailed";
 /// How often [`NOT_READY`] is repeated at most: the documented form says it once for each instance, and a status is no
 /// place for a thousand of them.
-const MOST_REPEATS: usize = 16;
+const MAX_REPEATS: usize = 16;
 /// The code of the reason of instances that do not ask for their partition yet.
 const NOT_REQUESTED: &str = "NotRequested";
 /// The most reasons of a plan: what concerns more instances than that is said by number.
-const MOST_REASONS: usize = 32;
+const MAX_REASONS: usize = 32;
 
 impl<'a> PlanContext<'a> {
     pub(super) fn tell(mut self) -> Plan {
@@ -50,13 +50,13 @@ impl<'a> PlanContext<'a> {
             effects: self.effects,
             status: self.status,
             reasons: self.reasons,
-            wake: self.wake_at.map(|at| at.since(self.seen.now)),
+            requeue_after: self.wake_at.map(|at| at.since(self.seen.now)),
             expired: self.expired,
         }
     }
 
     fn is_new_conclusion(&self) -> bool {
-        self.concluded == super::view::Persisted::InThisPass
+        self.concluded == super::view::Persisted::No
     }
 
     fn count(&self, instances: &[Instance<'a>], counts: impl Fn(&Self, &Instance<'a>) -> bool) -> u32 {
@@ -121,28 +121,28 @@ impl<'a> PlanContext<'a> {
             .clone()
             .filter(|_| self.status.phase.is_finished())
         {
-            self.because(conclusion);
+            self.push_reason(conclusion);
             self.explain_what_is_kept(instances);
         }
         if self.status.phase == JobPhase::Running {
             self.explain_running(instances);
         }
         if self.status.phase == JobPhase::Suspended {
-            self.because(Reason::new(
+            self.push_reason(Reason::new(
                 "Suspended",
                 "the job is suspended and is to hold nothing",
             ));
         }
         if self.status.phase == JobPhase::Terminating {
-            self.because(Reason::new(
+            self.push_reason(Reason::new(
                 "Deleted",
                 "the job is deleted and gives everything back",
             ));
         }
         let about = instances.iter().filter_map(|instance| self.reason_of(instance));
         let mut about: Vec<Reason> = about.collect();
-        if about.len() > MOST_REASONS {
-            let more = about.split_off(MOST_REASONS).len();
+        if about.len() > MAX_REASONS {
+            let more = about.split_off(MAX_REASONS).len();
             about.push(
                 Reason::new("More", format!("{more} more instances are not running yet"))
                     .with("instances", more as u64),
@@ -168,7 +168,7 @@ impl<'a> PlanContext<'a> {
             return;
         }
         let (requested, limit) = (self.requested, self.job.max_requested());
-        self.because(
+        self.push_reason(
             Reason::new(
                 NOT_REQUESTED,
                 format!(
@@ -191,7 +191,7 @@ impl<'a> PlanContext<'a> {
                 .with("running", running)
                 .with("instances", wanted)
         };
-        self.because(reason);
+        self.push_reason(reason);
     }
 
     /// A finished job that holds IPUs says so: nobody else would.
@@ -210,7 +210,7 @@ impl<'a> PlanContext<'a> {
             Some(ttl) => format!("until it is deleted, or {} s after it finished", ttl.as_secs()),
         };
         let plural = if kept == 1 { "IPU" } else { "IPUs" };
-        self.because(
+        self.push_reason(
             Reason::new(
                 "FinishedHoldsIpus",
                 format!("the finished job still holds {kept} {plural} {until}"),
@@ -337,7 +337,7 @@ impl<'a> PlanContext<'a> {
                     | InstanceStage::Running
                     | InstanceStage::Ended => None,
                 });
-                let repeated = NOT_READY.repeat(lacking.min(MOST_REPEATS));
+                let repeated = NOT_READY.repeat(lacking.min(MAX_REPEATS));
                 let not_requested = self.reasons.iter().find(|reason| reason.code == NOT_REQUESTED);
                 let not_requested = not_requested.map(|reason| reason.message.clone());
                 let said: Vec<String> = why.into_iter().chain(not_requested).collect();

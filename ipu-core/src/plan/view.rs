@@ -38,8 +38,8 @@ pub(super) struct PlanContext<'a> {
 /// Whether a verdict stood in the record before this pass; only then it is acted upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Persisted {
-    Before,
-    InThisPass,
+    Yes,
+    No,
 }
 
 /// One instance: facts, memory, and what this pass makes of them.
@@ -116,7 +116,7 @@ impl<'a> PlanContext<'a> {
             }
             instance.launchers.extend(&facts.launcher);
             instance.workers.extend(&facts.workers);
-            instance.gone.extend(&facts.gone);
+            instance.gone.extend(&facts.missing);
         }
         let mut instances: Vec<_> = instances.into_values().collect();
         for instance in &mut instances {
@@ -131,16 +131,16 @@ impl<'a> PlanContext<'a> {
             reasons: Vec::new(),
             requested: 0,
             wake_at: None,
-            concluded: Persisted::Before,
+            concluded: Persisted::Yes,
             expired: false,
         }
     }
 
-    pub(super) fn wake_by(&mut self, at: Timestamp) {
+    pub(super) fn requeue_at(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    pub(super) fn because(&mut self, reason: Reason) {
+    pub(super) fn push_reason(&mut self, reason: Reason) {
         self.reasons.push(reason);
     }
 
@@ -268,7 +268,7 @@ impl<'a> Instance<'a> {
             gone: Vec::new(),
             memory: InstanceStatus::new(index),
             newest: None,
-            recorded: Persisted::Before,
+            recorded: Persisted::Yes,
             stage: InstanceStage::Gone,
         }
     }

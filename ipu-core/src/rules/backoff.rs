@@ -14,11 +14,11 @@ use core::time::Duration;
 
 /// The longest pause: the bound of the Kubernetes Job controller, long enough for a flapping service to come back and
 /// short enough that somebody who watches does not give up.
-pub(crate) const LONGEST: Duration = Duration::from_secs(360);
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(360);
 
 /// The pause before a restart if `used` were used before it. A base beyond [`LONGEST`] is the job's own wish and kept.
 pub(crate) fn decide(base: Duration, used: u32) -> Duration {
-    let longest = LONGEST.max(base);
+    let longest = MAX_BACKOFF.max(base);
     let factor = 1_u32.checked_shl(used).unwrap_or(u32::MAX);
     base.saturating_mul(factor).min(longest)
 }

@@ -279,7 +279,7 @@ proptest! {
         let base = core::time::Duration::from_secs(base);
         let pause = backoff::decide(base, used);
         prop_assert!(pause >= base);
-        prop_assert!(pause <= backoff::LONGEST.max(base));
+        prop_assert!(pause <= backoff::MAX_BACKOFF.max(base));
         prop_assert!(backoff::decide(base, used.saturating_add(1)) >= pause);
     }
 }

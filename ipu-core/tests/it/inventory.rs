@@ -134,7 +134,7 @@ fn the_documented_numbers_of_a_query_come_out() {
     // Seed 000 §6.8.1: 32 IPUs of which 4 are used leave 14 partitions of 2 and none of 64.
     let mut inventory = Inventory::new(&"1x8".parse().unwrap());
     let four = IpuCount::try_from(4).unwrap();
-    let block = inventory.everything().first_fit(four).unwrap();
+    let block = inventory.whole_view().first_fit(four).unwrap();
     inventory.occupy("p-default".parse().unwrap(), block).unwrap();
     assert_eq!(inventory.free(), 28);
     assert_eq!(inventory.fit_count(IpuCount::try_from(2).unwrap(), None), 14);

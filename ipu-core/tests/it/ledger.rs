@@ -122,7 +122,7 @@ impl Bench {
             }
             let step = self
                 .state
-                .ready(
+                .mark_active(
                     &entry.id,
                     entry.attempt,
                     &Location::default(),
@@ -151,7 +151,10 @@ impl Bench {
                 panic!("{entry:?}");
             };
             self.inventory.vacate(&entry.id).unwrap();
-            let step = self.state.gone(&entry.id, Some(fence), self.now()).unwrap();
+            let step = self
+                .state
+                .remove_released(&entry.id, Some(fence), self.now())
+                .unwrap();
             self.take(step);
         }
     }
@@ -218,8 +221,8 @@ proptest! {
             let kept: Vec<_> = line.iter().take_while(|other| other.id != request.id)
                 .filter(|other| went && other.priority >= request.priority && other.spec.size <= request.spec.size)
                 .map(|other| &other.id).collect();
-            for (id, verdict) in bench.state.judge_line(&bench.world(), &bench.rules, bench.now()) {
-                let goes = matches!(verdict, QueueDecision::Go { .. });
+            for (id, verdict) in bench.state.evaluate_queue(&bench.world(), &bench.rules, bench.now()) {
+                let goes = matches!(verdict, QueueDecision::Start { .. });
                 prop_assert!(goes || !kept.contains(&&id), "{} overtook {id}", request.id);
             }
             for entry in bench.state.entries() {
@@ -476,8 +479,10 @@ fn whoever_waits_for_an_id_that_is_somebody_elses_at_a_controller_holds_nobody_b
         let small = request("ns", &format!("small{number}"), 1);
         assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
     }
-    let line = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
-    let [(_, QueueDecision::Stay(waiting))] = &line[..] else {
+    let line = bench
+        .state
+        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
+    let [(_, QueueDecision::Wait(waiting))] = &line[..] else {
         panic!("{line:?}")
     };
     assert_eq!(&*waiting.reason.code, "ForeignPartition");
@@ -541,11 +546,13 @@ fn the_ledger_chooses_the_ipus_of_every_partition_whose_hardware_is_known() {
     bench.waiting(&large);
     bench.waiting(&small);
     bench.release(&holder);
-    let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
+    let judged = bench
+        .state
+        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
     let chosen: Vec<_> = judged
         .iter()
         .map(|(_, verdict)| match verdict {
-            QueueDecision::Go { places, placed, .. } => (*placed, places.clone()),
+            QueueDecision::Start { places, placed, .. } => (*placed, places.clone()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -564,10 +571,10 @@ fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
     bench.rules.length_limit = 1;
     bench.drive(&request("ns", "holder", 16));
     let mut impatient = request("ns", "impatient", 4);
-    impatient.line = OnNoCapacity::Refuse;
+    impatient.line = OnNoCapacity::Reject;
     assert!(matches!(
         bench.request(&impatient).unwrap(),
-        Admission::Refused(_)
+        Admission::Rejected(_)
     ));
     assert!(bench.state.get(&impatient.id).is_none());
     bench.waiting(&request("ns", "first", 4));
@@ -575,6 +582,8 @@ fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
         bench.request(&request("ns", "second", 4)),
         Err(TransitionError::LineFull { limit: 1 })
     );
-    let judged = bench.state.judge_line(&bench.world(), &bench.rules, bench.now());
-    assert!(matches!(&judged[..], [(_, QueueDecision::Stay(_))]));
+    let judged = bench
+        .state
+        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
+    assert!(matches!(&judged[..], [(_, QueueDecision::Wait(_))]));
 }

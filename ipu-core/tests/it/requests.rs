@@ -12,14 +12,14 @@ fn an_instance_that_has_ended_leaves_its_request_to_the_others() {
     )
     .unwrap();
     let job = raw.parse(&Limits::default().with_max_requested(1)).unwrap().spec;
-    let mut seen = Observation::of_new_job(Timestamp::from_millis(0));
+    let mut seen = Observation::for_new_job(Timestamp::from_millis(0));
     // A copy of the ledger was restored that does not know the owner of the first partition.
-    let mut first = InstanceFacts::nothing(0);
+    let mut first = InstanceFacts::empty(0);
     first.partition = PartitionFacts::Waiting {
         reason: Reason::new("Quarantined", "the ledger does not know its owner"),
         attempt: 0,
     };
-    seen.instances = [first, InstanceFacts::nothing(1)].into();
+    seen.instances = [first, InstanceFacts::empty(1)].into();
     let requests = |seen: &Observation| {
         let plan = plan(&job, seen);
         assert_eq!(check_plan(&job, seen, &plan), []);

@@ -53,11 +53,11 @@ impl IpuJob {
     /// ```
     #[must_use]
     pub fn other_manager(&self) -> Option<&str> {
-        Self::another(self.spec.managed_by.as_deref())
+        Self::other_manager_in(self.spec.managed_by.as_deref())
     }
 
     /// The manager that a `spec.managedBy` names, if it is not our operator.
-    pub(crate) fn another(manager: Option<&str>) -> Option<&str> {
+    pub(crate) fn other_manager_in(manager: Option<&str>) -> Option<&str> {
         manager.filter(|manager| !manager.is_empty() && *manager != Self::OPERATOR)
     }
 

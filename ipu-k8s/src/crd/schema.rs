@@ -6,7 +6,7 @@ mod spec;
 mod status;
 
 pub(super) use self::check::prune;
-pub(super) use self::spec::{IPU_JOB, MOST, SPEC};
+pub(super) use self::spec::{IPU_JOB, MAX_COUNT, SPEC};
 pub(super) use self::status::STATUS;
 
 /// A field and what it may hold.

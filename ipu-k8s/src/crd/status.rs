@@ -311,7 +311,7 @@ impl<'de> Deserialize<'de> for Time {
 
 impl IpuJobStatus {
     /// The most attempts that are kept of the past.
-    pub const MOST_ATTEMPTS: usize = 10;
+    pub const MAX_ATTEMPTS: usize = 10;
 
     /// What the operator recorded, for the next pass: the inverse of [`IpuJobStatus::remember`].
     #[must_use]

@@ -17,10 +17,10 @@ use crate::resources::{PartitionEndpoint, ResourceBuilder};
 /// Whether an effect changed anything, so that it is worth looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    Moved,
-    Still,
+    Changed,
+    Unchanged,
     /// The job is let go of.
-    Over,
+    Finalized,
 }
 
 impl Reconciler {
@@ -40,24 +40,28 @@ impl Reconciler {
                 partition,
                 spec: make,
             } => {
-                let wanted = wanted(blueprint, *instance, *attempt, make);
+                let wanted = partition_request(blueprint, *instance, *attempt, make);
                 // Its place in the line is kept without asking again.
                 if seen
                     .partitions
                     .get(instance)
-                    .is_some_and(|known| waits_as_wanted(known, &wanted))
+                    .is_some_and(|known| is_same_request(known, &wanted))
                 {
-                    return Ok(Applied::Still);
+                    return Ok(Applied::Unchanged);
                 }
-                let asking = self.cache.asks(key, *instance);
+                let asking = self.cache.begin_request(key, *instance);
                 let document = self.partitions.ensure(partition, &wanted).await?;
-                self.cache.saw(key, *instance, Some(&document));
+                self.cache.record_response(key, *instance, Some(&document));
                 drop(asking);
                 let known = seen.partitions.insert(*instance, document.clone());
                 let same = known
                     .is_some_and(|known| known.state == document.state && known.attempt == document.attempt);
                 // What was only just asked for is worth telling; what is being made is told by itself.
-                Ok(if same { Applied::Still } else { Applied::Moved })
+                Ok(if same {
+                    Applied::Unchanged
+                } else {
+                    Applied::Changed
+                })
             }
             Effect::ResetPartition {
                 instance,
@@ -68,9 +72,9 @@ impl Reconciler {
                 how.attempt = Some(*attempt);
                 how.uid = Some(key.uid.to_string());
                 let document = self.partitions.reset(partition, &how).await?;
-                self.cache.saw(key, *instance, Some(&document));
+                self.cache.record_response(key, *instance, Some(&document));
                 seen.partitions.insert(*instance, document);
-                Ok(Applied::Moved)
+                Ok(Applied::Changed)
             }
             Effect::StartWorker {
                 instance,
@@ -79,7 +83,7 @@ impl Reconciler {
                 partition,
             } => {
                 let place = place(seen, *instance, partition)?;
-                self.share(blueprint, *attempt).await?;
+                self.ensure_shared_objects(blueprint, *attempt).await?;
                 let pod = blueprint.worker(*instance, *worker, *attempt, &place);
                 let who = MissingProcess {
                     worker: Some(*worker),
@@ -93,7 +97,7 @@ impl Reconciler {
                 partition,
             } => {
                 let place = place(seen, *instance, partition)?;
-                self.share(blueprint, *attempt).await?;
+                self.ensure_shared_objects(blueprint, *attempt).await?;
                 self.grant(blueprint, *instance).await?;
                 let pod = blueprint.launcher(*instance, *attempt, &place);
                 let who = MissingProcess {
@@ -125,16 +129,16 @@ impl Reconciler {
             } => {
                 self.release(blueprint, *attempt, partition).await?;
                 self.cache.not_applied(key);
-                if let Some(document) = self.see(spec, *instance).await? {
+                if let Some(document) = self.get_partition(spec, *instance).await? {
                     seen.partitions.insert(*instance, document);
                 } else {
                     seen.partitions.remove(instance);
                 }
-                Ok(Applied::Moved)
+                Ok(Applied::Changed)
             }
             Effect::Finalize => {
-                self.let_go(key, object).await?;
-                Ok(Applied::Over)
+                self.remove_finalizer(key, object).await?;
+                Ok(Applied::Finalized)
             }
             other => Err(PortError::Refused {
                 code: "UnknownEffect".to_owned(),
@@ -156,7 +160,11 @@ impl Reconciler {
     }
 
     /// Sees to what workers and launchers need to be there before them: for each attempt anew, because somebody may have deleted it.
-    async fn share(&self, blueprint: &ResourceBuilder<'_>, attempt: u32) -> Result<(), PortError> {
+    async fn ensure_shared_objects(
+        &self,
+        blueprint: &ResourceBuilder<'_>,
+        attempt: u32,
+    ) -> Result<(), PortError> {
         let objects = blueprint.shared();
         if objects.is_empty() {
             return Ok(());
@@ -185,17 +193,17 @@ impl Reconciler {
         pod: &Value,
         who: (u32, MissingProcess),
     ) -> Result<Applied, PortError> {
-        let lists = self.cache.lists();
+        let lists = self.cache.relist_count();
         match self.api.create_pod(pod).await {
             Ok(created) => {
-                self.cache.answered(&created, lists);
-                Ok(Applied::Moved)
+                self.cache.observe_response(&created, lists);
+                Ok(Applied::Changed)
             }
             Err(PortError::Conflict(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 let key = blueprint.spec.key();
                 let Some(there) = self.api.pod(key.namespace.as_str(), name).await? else {
-                    return Ok(Applied::Moved);
+                    return Ok(Applied::Changed);
                 };
                 if !KubePod::read(&there).is_some_and(|pod| pod.owned && pod.job == *key) {
                     return Err(PortError::Refused {
@@ -207,10 +215,10 @@ impl Reconciler {
                 }
                 // The watch will not call it news when it gets there. Otherwise it has told, and looking again at once would only
                 // ask again.
-                Ok(if self.cache.answered(&there, lists) {
-                    Applied::Moved
+                Ok(if self.cache.observe_response(&there, lists) {
+                    Applied::Changed
                 } else {
-                    Applied::Still
+                    Applied::Unchanged
                 })
             }
             // Perhaps because what it needs was deleted.
@@ -221,7 +229,7 @@ impl Reconciler {
             // It may be there all the same.
             Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unsure(blueprint.spec.key(), name, who);
+                self.cache.unconfirmed(blueprint.spec.key(), name, who);
                 Err(error)
             }
             Err(error) => Err(error),
@@ -229,11 +237,11 @@ impl Reconciler {
     }
 
     async fn stop(&self, seen: &ObservedJob, which: impl Fn(&KubePod) -> bool) -> Result<Applied, PortError> {
-        let mut step = Applied::Still;
+        let mut step = Applied::Unchanged;
         for pod in seen.pods.iter().filter(|pod| which(pod)) {
-            if pod.gone {
+            if pod.deleted {
                 self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                step = Applied::Moved;
+                step = Applied::Changed;
                 continue;
             }
             if pod.leaving {
@@ -244,7 +252,7 @@ impl Reconciler {
                 Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
                 Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
                     self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                    step = Applied::Moved;
+                    step = Applied::Changed;
                 }
                 Err(error) => return Err(error),
             }
@@ -259,7 +267,7 @@ impl Reconciler {
     }
 
     /// Takes our finalizer off a job.
-    pub(super) async fn let_go(&self, key: &JobKey, object: &Value) -> Result<(), PortError> {
+    pub(super) async fn remove_finalizer(&self, key: &JobKey, object: &Value) -> Result<(), PortError> {
         let metadata = &object["metadata"];
         let others = metadata["finalizers"].as_array().into_iter().flatten();
         let others: Vec<&Value> = others
@@ -272,7 +280,7 @@ impl Reconciler {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         match self.api.patch_job(namespace, name, &patch).await {
             Ok(_) | Err(PortError::NotFound(_)) => {
-                self.cache.over(key);
+                self.cache.mark_finalized(key);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -281,7 +289,7 @@ impl Reconciler {
 }
 
 /// What is asked for.
-fn wanted(
+fn partition_request(
     blueprint: &ResourceBuilder<'_>,
     instance: u32,
     attempt: u32,
@@ -310,7 +318,7 @@ fn wanted(
 }
 
 /// Whether what is wanted stands in the line already.
-fn waits_as_wanted(known: &PartitionDocument, wanted: &PutPartition) -> bool {
+fn is_same_request(known: &PartitionDocument, wanted: &PutPartition) -> bool {
     known.state == HoldState::Waiting
         && known
             .owner

@@ -35,13 +35,13 @@ struct CachedJob {
     /// The instances that the proxy is being asked for a partition of, by the job.
     asking: BTreeSet<(JobKey, u32)>,
     /// The version of a job that was written here and leaves nothing to be done.
-    settled: HashMap<JobKey, u64>,
+    up_to_date: HashMap<JobKey, u64>,
     /// The names of Kubernetes Pods of which it is not known whether they are there, by their job.
-    unsure: HashMap<JobKey, BTreeMap<String, UnconfirmedPod>>,
+    unconfirmed: HashMap<JobKey, BTreeMap<String, UnconfirmedPod>>,
     /// How many doubts there were.
     doubts: u64,
     /// How often a watch that began anew has listed everything.
-    lists: u64,
+    relist_count: u64,
     /// Whether the proxy's events are being heard.
     told: bool,
     /// When work on a job began that nothing was recorded of yet.
@@ -53,7 +53,7 @@ struct CachedJob {
     /// The rights of launchers that are known, by the job and the instance.
     rights: HashMap<JobKey, BTreeMap<u32, LauncherRole>>,
     /// The processes that others took away, with their instances, by their job.
-    taken: HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>,
+    evicted: HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>,
     /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
     /// seen here, or it was looked for.
     witnessed: HashMap<JobKey, BTreeMap<u32, u32>>,
@@ -88,30 +88,30 @@ impl Cache {
     }
 
     /// It is, from here on.
-    pub(super) fn witness(&self, job: &JobKey, instance: u32, attempt: u32) {
+    pub(super) fn mark_accounted(&self, job: &JobKey, instance: u32, attempt: u32) {
         let mut known = self.lock();
         let attempts = known.witnessed.entry(job.clone()).or_default();
         attempts.insert(instance, attempt);
     }
 
     /// The job was written here as it is at `version`, and there is nothing to be done about it before something else happens.
-    pub(super) fn settled(&self, job: &JobKey, version: u64) {
-        self.lock().settled.insert(job.clone(), version);
+    pub(super) fn mark_up_to_date(&self, job: &JobKey, version: u64) {
+        self.lock().up_to_date.insert(job.clone(), version);
     }
 
     /// Whether there is nothing to be done about the job at this very version by itself.
     #[must_use]
     pub fn is_settled(&self, job: &JobKey, version: u64) -> bool {
-        self.lock().settled.get(job) == Some(&version)
+        self.lock().up_to_date.get(job) == Some(&version)
     }
 
     /// What was written of the job is to be looked at when it is heard, because something else was told before. Whether it was not to be.
-    pub(super) fn unsettle(&self, job: &JobKey) -> bool {
-        self.lock().settled.remove(job).is_some()
+    pub(super) fn clear_up_to_date(&self, job: &JobKey) -> bool {
+        self.lock().up_to_date.remove(job).is_some()
     }
 
     /// The job was written here, and has this version since.
-    pub fn wrote(&self, job: &JobKey, version: u64) {
+    pub fn record_write(&self, job: &JobKey, version: u64) {
         let mut known = self.lock();
         let written = known.written.entry(job.clone()).or_default();
         *written = (*written).max(version);
@@ -120,7 +120,7 @@ impl Cache {
 
     /// Whether the job was written here since `version`: who looks at that looks at the past.
     #[must_use]
-    pub fn is_past(&self, job: &JobKey, version: u64) -> bool {
+    pub fn is_stale(&self, job: &JobKey, version: u64) -> bool {
         self.lock()
             .written
             .get(job)
@@ -128,9 +128,9 @@ impl Cache {
     }
 
     /// The job was let go of: all that will be heard of it but that it is gone is past.
-    pub(super) fn over(&self, job: &JobKey) {
+    pub(super) fn mark_finalized(&self, job: &JobKey) {
         self.forget(job);
-        self.wrote(job, u64::MAX);
+        self.record_write(job, u64::MAX);
     }
 
     /// When work on the job began here, of which nothing was recorded yet: `now` if this is the first that is heard of it.
@@ -140,7 +140,7 @@ impl Cache {
     }
 
     /// The job is on its way to running, since this moment or earlier; or it is not.
-    pub(super) fn is_going(&self, job: &JobKey, since: Option<Timestamp>) {
+    pub(super) fn set_starting(&self, job: &JobKey, since: Option<Timestamp>) {
         let mut known = self.lock();
         match since {
             Some(since) => {
@@ -153,7 +153,7 @@ impl Cache {
     }
 
     /// Since when the job is on its way to running, if it is.
-    pub(super) fn goes_since(&self, job: &JobKey) -> Option<Timestamp> {
+    pub(super) fn starting_since(&self, job: &JobKey) -> Option<Timestamp> {
         self.lock().on_its_way.get(job).copied()
     }
 
@@ -197,18 +197,18 @@ impl Cache {
     pub fn forget(&self, job: &JobKey) {
         let mut known = self.lock();
         known.written.remove(job);
-        known.settled.remove(job);
+        known.up_to_date.remove(job);
         known.active.remove(job);
         known.applied.remove(job);
         known.rights.remove(job);
         known.begun.remove(job);
         known.on_its_way.remove(job);
-        known.unsure.remove(job);
+        known.unconfirmed.remove(job);
         known.ended.remove(job);
-        known.taken.remove(job);
+        known.evicted.remove(job);
         known.witnessed.remove(job);
         if let Some(pods) = known.pods.get_mut(job) {
-            pods.retain(|_, pod| !pod.gone);
+            pods.retain(|_, pod| !pod.deleted);
             if pods.is_empty() {
                 known.pods.remove(job);
             }

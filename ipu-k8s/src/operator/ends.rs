@@ -23,13 +23,13 @@ use super::reconcile::Reconciler;
 pub(super) const BLUR: Duration = Duration::from_secs(1);
 /// How long nothing new must have been heard before a failure is judged while others go on: twice as long as a kubelet
 /// takes from one look at its containers to the next.
-const QUIET: Duration = Duration::from_secs(2);
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// How long a failure is waited with at most.
-const LONGEST: Duration = Duration::from_secs(6);
+const MAX_SETTLE_TIME: Duration = Duration::from_secs(6);
 /// How many logs are asked at a time.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_LOGS: usize = 16;
 /// How many logs are asked for one failure at most.
-const MOST_LOGS: usize = 256;
+const MAX_LOGS: usize = 256;
 
 /// What is known of ends beside what the Kubernetes Pods say.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub(super) struct FailureEvidence {
     /// The names of Kubernetes Pods that failed a moment ago, and are not looked at yet.
     pub(super) early: BTreeSet<String>,
     /// When they are.
-    pub(super) settled: Option<Duration>,
+    pub(super) is_complete: Option<Duration>,
     /// When the last line of a log was written, by the name of its Kubernetes Pod.
-    pub(super) last_words: BTreeMap<String, Timestamp>,
+    pub(super) last_log_time: BTreeMap<String, Timestamp>,
     /// The end of the log of a launcher, by the name of its Kubernetes Pod, if that tells of a rank and what the kubelet kept does
     /// not.
     pub(super) logs: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ pub(super) struct FailureEvidence {
 impl FailureEvidence {
     /// What a launcher that failed tells of the rank that was first; none unless it ended as that rank did.
     pub(super) fn told(&self, pod: &KubePod) -> Option<mpirun::RankFailure> {
-        told(pod).or_else(|| told_in(pod, self.logs.get(&pod.name)?))
+        told(pod).or_else(|| rank_failure_in(pod, self.logs.get(&pod.name)?))
     }
 }
 
@@ -83,11 +83,11 @@ impl Reconciler {
                 Some(rest) => {
                     let names = pods.iter().filter(|pod| failed(pod)).map(|pod| pod.name.clone());
                     ends.early.extend(names);
-                    ends.settled = Some(ends.settled.map_or(rest, |known| known.min(rest)));
+                    ends.is_complete = Some(ends.is_complete.map_or(rest, |known| known.min(rest)));
                 }
                 None => {
-                    let words = self.last_words(&undecided(&pods)).await;
-                    ends.last_words.extend(in_order(words));
+                    let words = self.last_log_times(&ambiguous_failures(&pods)).await;
+                    ends.last_log_time.extend(in_order(words));
                     ends.logs.extend(self.log_of_launcher(&pods).await);
                 }
             }
@@ -101,24 +101,24 @@ impl Reconciler {
         let (namespace, container) = (launcher.job.namespace.as_str(), launcher.failed.as_deref());
         let asked = self.api.last_lines(namespace, &launcher.name, container).await;
         let log = asked.ok()??;
-        told_in(launcher, &log)?;
+        rank_failure_in(launcher, &log)?;
         Some((launcher.name.clone(), log))
     }
 
     /// When those that have left any output wrote the last line of it; whoever is not answered for is left out.
-    async fn last_words(&self, pods: &[&KubePod]) -> Vec<(String, Duration)> {
-        let asked = pods.iter().take(MOST_LOGS).map(|pod| {
+    async fn last_log_times(&self, pods: &[&KubePod]) -> Vec<(String, Duration)> {
+        let asked = pods.iter().take(MAX_LOGS).map(|pod| {
             let (namespace, name) = (pod.job.namespace.clone(), pod.name.clone());
             let container = pod.failed.clone();
             async move {
                 let asked = self
                     .api
-                    .last_words(namespace.as_str(), &name, container.as_deref());
+                    .last_log_time(namespace.as_str(), &name, container.as_deref());
                 Some((name.clone(), asked.await.ok()??))
             }
         });
         let asked: Vec<_> = asked.collect();
-        let answers = stream::iter(asked).buffer_unordered(AT_ONCE);
+        let answers = stream::iter(asked).buffer_unordered(MAX_CONCURRENT_LOGS);
         answers.filter_map(std::future::ready).collect().await
     }
 }
@@ -126,7 +126,7 @@ impl Reconciler {
 /// Whether a launcher failed by itself and does not tell why in what the kubelet kept, which may have looked before the last
 /// lines were written.
 fn is_cut_off(pod: &KubePod) -> bool {
-    matches!(pod.end(), Some(ProcessPhase::Exited { exit, cause, .. })
+    matches!(pod.outcome(), Some(ProcessPhase::Exited { exit, cause, .. })
         if pod.worker.is_none() && !exit.is_success() && cause.is_empty() && told(pod).is_none())
 }
 
@@ -157,22 +157,25 @@ fn rest(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Timestamp) 
     }
     let (first, last) = (since.iter().min()?, since.iter().max()?);
     // A clock that was put back is not waited for.
-    let due = last.plus(QUIET).min(first.plus(LONGEST)).min(now.plus(QUIET));
+    let due = last
+        .plus(SETTLE_TIME)
+        .min(first.plus(MAX_SETTLE_TIME))
+        .min(now.plus(SETTLE_TIME));
     let rest = due.since(now);
     (*last <= now && !rest.is_zero()).then_some(rest)
 }
 
 /// What the kubelet kept of the words of a launcher tells of the rank that was first.
 fn told(pod: &KubePod) -> Option<mpirun::RankFailure> {
-    match pod.end()? {
-        ProcessPhase::Exited { last_lines, .. } => told_in(pod, last_lines),
+    match pod.outcome()? {
+        ProcessPhase::Exited { last_lines, .. } => rank_failure_in(pod, last_lines),
         _ => None,
     }
 }
 
 /// What `words` of a launcher tell of the rank that was first; none unless it ended by itself, as that rank did.
-fn told_in(pod: &KubePod, words: &str) -> Option<mpirun::RankFailure> {
-    match pod.end()? {
+fn rank_failure_in(pod: &KubePod, words: &str) -> Option<mpirun::RankFailure> {
+    match pod.outcome()? {
         ProcessPhase::Exited { exit, cause, .. } if pod.worker.is_none() && cause.is_empty() => {
             mpirun::read(words).filter(|told| told.exit.code() == exit.code())
         }
@@ -181,8 +184,8 @@ fn told_in(pod: &KubePod, words: &str) -> Option<mpirun::RankFailure> {
 }
 
 /// The workers among `pods` that failed together and ended alike: only their logs can tell which was the first.
-fn undecided<'a>(pods: &[&'a KubePod]) -> Vec<&'a KubePod> {
-    let ends = pods.iter().filter_map(|pod| match pod.end()? {
+fn ambiguous_failures<'a>(pods: &[&'a KubePod]) -> Vec<&'a KubePod> {
+    let ends = pods.iter().filter_map(|pod| match pod.outcome()? {
         ProcessPhase::Exited {
             exit,
             at,
@@ -336,7 +339,7 @@ mod tests {
     fn logs_are_asked_only_of_those_that_nothing_else_tells_apart() {
         let asked = |pods: &[KubePod]| {
             let pods: Vec<&KubePod> = pods.iter().collect();
-            let asked = undecided(&pods).into_iter().filter_map(|pod| pod.worker);
+            let asked = ambiguous_failures(&pods).into_iter().filter_map(|pod| pod.worker);
             asked.collect::<Vec<_>>()
         };
         assert_eq!(asked(&[failed(0, 1), failed(1, 1), failed(2, 1)]), [0, 1, 2]);
@@ -381,13 +384,13 @@ mod tests {
     #[test]
     fn what_failed_a_moment_ago_is_seen_as_it_was_before() {
         let since = Timestamp::from_millis(1000);
-        assert_eq!(failed(0, 1).before(), ProcessPhase::Running { since });
+        assert_eq!(failed(0, 1).phase_before_exit(), ProcessPhase::Running { since });
         let init = json!([{"name": "i", "state": {"terminated": {"exitCode": 3, "finishedAt": "1970-01-01T00:00:10Z"}}}]);
         let pod = pod(
             Some(0),
             &json!({"phase": "Failed", "initContainerStatuses": init}),
         );
-        assert_eq!(pod.before(), ProcessPhase::Stopping);
+        assert_eq!(pod.phase_before_exit(), ProcessPhase::Stopping);
         assert_eq!(pod.failed.as_deref(), Some("i"));
     }
 }

@@ -17,7 +17,7 @@ use crate::resources::FIELD_MANAGER;
 /// For how long after the last time what is told again counts in the Event of it, as the documentation of Events has it.
 const WINDOW: Duration = Duration::from_secs(6 * 60);
 /// How many Events of one job are created in that time: what is too much for whoever reads them, who finds all in the status.
-const MOST: usize = 25;
+const MAX_EVENTS_PER_JOB: usize = 25;
 /// How many bytes the API server takes in a note.
 const NOTE: usize = 1024;
 /// How many bytes it takes in the name of the reporter.
@@ -47,7 +47,7 @@ struct PublishedEvent {
 #[derive(Debug)]
 pub(super) struct Events {
     instance: String,
-    said: Mutex<JobEvents>,
+    published: Mutex<JobEvents>,
 }
 
 #[derive(Debug, Default)]
@@ -61,12 +61,12 @@ impl Events {
     pub(super) fn of(instance: &str) -> Self {
         Self {
             instance: shortened(instance, INSTANCE),
-            said: Mutex::default(),
+            published: Mutex::default(),
         }
     }
 
     fn known(&self) -> MutexGuard<'_, JobEvents> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What tells users of `job` about `event`.
@@ -87,7 +87,7 @@ impl Events {
             };
             return EventWrite::Count(said.name.clone(), json!({ "series": series }));
         }
-        if said.len() >= MOST {
+        if said.len() >= MAX_EVENTS_PER_JOB {
             return EventWrite::Nothing;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -230,7 +230,7 @@ mod tests {
         let many = (0..100)
             .filter(|second| tell(*second) != EventWrite::Nothing)
             .count();
-        assert_eq!(many, MOST);
+        assert_eq!(many, MAX_EVENTS_PER_JOB);
         created(events.write(&job("b"), &told(100, "attempt 1")));
         created(tell(100 + WINDOW.as_secs()));
     }

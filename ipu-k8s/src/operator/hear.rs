@@ -36,7 +36,7 @@ impl KnownJobs {
     }
 
     /// A list of all begins.
-    fn begin(&mut self) {
+    fn on_init(&mut self) {
         self.listed = Some(HashSet::new());
     }
 
@@ -48,7 +48,7 @@ impl KnownJobs {
     }
 
     /// The list is whole: these are not there any more.
-    fn end(&mut self) -> Vec<JobKey> {
+    fn on_init_done(&mut self) -> Vec<JobKey> {
         let Some(listed) = self.listed.take() else {
             return Vec::new();
         };
@@ -70,7 +70,7 @@ pub(super) fn hear_jobs(
     let store = writer.as_reader();
     let stream = watcher::watcher(api, watcher::Config::default())
         .default_backoff()
-        .modify(fold);
+        .modify(compact);
     let stream = reflector::reflector(writer, stream);
     (store, async move { hear(stream, &shared, &told).await })
 }
@@ -89,7 +89,7 @@ async fn hear(
                 if let Some(key) = key(&job) {
                     names().put(key);
                 }
-                shared.observer.heard(&unfold(&job));
+                shared.observer.watch_connected(&expand(&job));
                 if !is_settled(&shared.cache, &job) {
                     let _ = told.unbounded_send(reference(&job));
                 }
@@ -100,10 +100,10 @@ async fn hear(
                     forget(shared, &key);
                 }
             }
-            Ok(Event::Init) => names().begin(),
+            Ok(Event::Init) => names().on_init(),
             // Nothing was told of what was deleted while the watch was broken.
             Ok(Event::InitDone) => {
-                let gone = names().end();
+                let gone = names().on_init_done();
                 gone.iter().for_each(|job| forget(shared, job));
             }
             Err(_) => {}
@@ -129,7 +129,7 @@ fn forget(shared: &Shared, job: &JobKey) {
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&job.to_string());
     let metadata = json!(job);
-    shared.observer.gone(&json!({"metadata": metadata}));
+    shared.observer.job_deleted(&json!({"metadata": metadata}));
 }
 
 /// `<namespace>/<name>`.
@@ -145,7 +145,7 @@ pub(super) fn key(job: &DynamicObject) -> Option<JobKey> {
 }
 
 /// The same by its name alone.
-pub(super) fn called(job: &JobKey) -> JobRef {
+pub(super) fn job_ref(job: &JobKey) -> JobRef {
     ObjectRef::new_with(job.name.as_str(), jobs()).within(job.namespace.as_str())
 }
 
@@ -154,7 +154,7 @@ pub(super) fn reference(job: &DynamicObject) -> JobRef {
 }
 
 /// Makes little of a job that is kept: without what nobody reads, and as text, which takes a fraction of the room of its tree.
-fn fold(job: &mut DynamicObject) {
+fn compact(job: &mut DynamicObject) {
     job.metadata.managed_fields = None;
     if let Some(annotations) = &mut job.metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -163,7 +163,7 @@ fn fold(job: &mut DynamicObject) {
 }
 
 /// The object that was folded.
-pub(super) fn unfold(job: &DynamicObject) -> Value {
+pub(super) fn expand(job: &DynamicObject) -> Value {
     let text = job.data.as_str().unwrap_or_default();
     let mut object: Value = serde_json::from_str(text).unwrap_or_default();
     object["metadata"] = serde_json::to_value(&job.metadata).unwrap_or_default();
@@ -195,19 +195,19 @@ mod tests {
             "status": {"phase": "Running", "phaseSeconds": {"queue": 0.25}},
         });
         let mut job: DynamicObject = serde_json::from_value(object.clone()).expect("an object");
-        fold(&mut job);
-        assert_eq!(unfold(&job), object);
+        compact(&mut job);
+        assert_eq!(expand(&job), object);
         // As a list has it.
         object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
         let parts = ["metadata", "spec", "status"].map(|part| (part.to_owned(), object[part].clone()));
         let mut job: DynamicObject =
             serde_json::from_value(Value::Object(parts.into_iter().collect())).expect("an object");
-        fold(&mut job);
+        compact(&mut job);
         object["metadata"]
             .as_object_mut()
             .expect("it is")
             .remove("managedFields");
-        assert_eq!(unfold(&job), object);
+        assert_eq!(expand(&job), object);
     }
 
     /// Who is gone, by uid.
@@ -215,7 +215,7 @@ mod tests {
     struct Gone(Mutex<Vec<String>>, Mutex<Vec<&'static str>>);
 
     impl Observer for Gone {
-        fn gone(&self, job: &Value) {
+        fn job_deleted(&self, job: &Value) {
             let uid = job["metadata"]["uid"].as_str().expect("a uid").to_owned();
             self.0.lock().expect("nobody panics").push(uid);
         }
@@ -283,7 +283,7 @@ mod tests {
         let began = listed(&["a", "b", "c"]).chain([Event::Apply(job("d")), Event::Delete(job("a"))]);
         hear(stream::iter(began.map(Ok)), &shared, &told).await;
         for uid in ["b", "c", "d"] {
-            shared.cache.wrote(&key(&job(uid)).expect("it is one"), 7);
+            shared.cache.record_write(&key(&job(uid)).expect("it is one"), 7);
         }
         assert_eq!(*observer.0.lock().expect("nobody panics"), ["a"]);
         // The first list of the next watch is not whole.
@@ -291,7 +291,7 @@ mod tests {
         let again = half.into_iter().chain(listed(&["c", "d"]));
         hear(stream::iter(again.map(Ok)), &shared, &told).await;
         assert_eq!(*observer.0.lock().expect("nobody panics"), ["a", "b"]);
-        let is_remembered = |uid: &&str| shared.cache.is_past(&key(&job(uid)).expect("it is one"), 3);
+        let is_remembered = |uid: &&str| shared.cache.is_stale(&key(&job(uid)).expect("it is one"), 3);
         let remembered: Vec<&str> = ["b", "c", "d"].into_iter().filter(is_remembered).collect();
         assert_eq!(remembered, ["c", "d"]);
     }

@@ -22,10 +22,10 @@ use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
 
 /// How long one call may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a log may take: a verdict waits for it, and is made without it.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The closing words of `mpirun` are ten lines or so, and others may have said something after them.
 const LAST_LINES: i64 = 64;
@@ -100,7 +100,7 @@ impl KubeApi {
     ) -> Result<String, PortError> {
         params.container = container.map(str::to_owned);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let asked = bounded(LOG_PATIENCE, pods.logs(name, &params)).await;
+        let asked = bounded(LOG_TIMEOUT, pods.logs(name, &params)).await;
         asked.map_err(|failure| port_error(&failure))
     }
 }
@@ -172,7 +172,7 @@ fn by_us() -> PostParams {
 }
 
 async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, PortError> {
-    bounded(PATIENCE, call)
+    bounded(REQUEST_TIMEOUT, call)
         .await
         .map_err(|failure| port_error(&failure))
 }
@@ -201,7 +201,7 @@ fn port_error(failure: &Failure) -> PortError {
             429 => PortError::NotDone(message),
             _ => PortError::Unavailable(message),
         },
-        None if failure.never_left() => PortError::NotDone(message),
+        None if failure.was_not_sent() => PortError::NotDone(message),
         None => PortError::Unavailable(message),
     }
 }
@@ -237,7 +237,7 @@ impl ApiServer for KubeApi {
         call(api.delete(name, &params)).await.map(drop)
     }
 
-    async fn last_words(
+    async fn last_log_time(
         &self,
         namespace: &str,
         name: &str,
@@ -365,7 +365,7 @@ impl ApiServer for KubeApi {
         Ok(written)
     }
 
-    async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
+    async fn publish(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
         let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let (name, done) = match self.events.write(job, event) {

@@ -7,8 +7,8 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use serde_json::Value;
 
 use super::ends::FailureEvidence;
-use super::observe::{Deleted, ObservedJob, instances, missed};
-use super::pods::{KubePod, moment};
+use super::observe::{Deleted, ObservedJob, instances, unlisted_pods};
+use super::pods::{KubePod, parse_time};
 use super::port::PortError;
 use super::reconcile::Reconciler;
 use crate::crd::IpuJobStatus;
@@ -17,7 +17,7 @@ use crate::resources::ResourceBuilder;
 /// The processes of an instance that its record does not tell of, which are not among `pods`, and which may have been started: workers,
 /// or a launcher, which is none. It is started when all workers run, and a worker of which Kubernetes says that it has not run never has: of
 /// one that ran and was taken away there is no other in the same attempt.
-fn missing(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
+fn unaccounted_processes(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
     let own = pods
         .iter()
         .filter(|pod| (pod.instance, pod.attempt) == (memory.index, memory.attempt));
@@ -38,14 +38,14 @@ const ASKS: u32 = 3;
 
 /// Whether a Kubernetes Pod that is called as one of the job counts as one: if the job is its controller. Before the job `goes`, nothing is
 /// left behind whose owner somebody took away, as `--cascade=orphan` does.
-const fn counts(pod: &KubePod, goes: bool) -> bool {
+const fn is_owned(pod: &KubePod, goes: bool) -> bool {
     pod.owned || goes
 }
 
 impl Reconciler {
     /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
     /// they are active: what changes later is told.
-    pub(super) async fn look(
+    pub(super) async fn observe(
         &self,
         blueprint: &ResourceBuilder<'_>,
         object: &Value,
@@ -57,32 +57,32 @@ impl Reconciler {
         let remembered: JobStatus = status.remembered();
         let mut seen = ObservedJob {
             pods: self.cache.pods(key),
-            taken: Vec::new(),
+            evicted: Vec::new(),
             partitions: BTreeMap::new(),
-            submitted: moment(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
+            submitted: parse_time(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
             deleted: if object["metadata"]["deletionTimestamp"].is_null() {
                 Deleted::No
             } else {
                 Deleted::Yes
             },
-            told: self.cache.is_told(),
+            told: self.cache.is_connected(),
             now: self.now(),
             ends: FailureEvidence::default(),
         };
         let goes = seen.deleted == Deleted::Yes;
-        seen.pods.retain(|pod| counts(pod, goes));
-        let missed = missed(spec, &remembered, &seen.pods);
-        self.ask(spec, missed, &mut seen).await?;
+        seen.pods.retain(|pod| is_owned(pod, goes));
+        let missed = unlisted_pods(spec, &remembered, &seen.pods);
+        self.fetch_pods(spec, missed, &mut seen).await?;
         // There may be doubt about an answer, if the watch began anew meanwhile.
         for _ in 0..ASKS {
-            let doubts = self.cache.to_be_asked(key);
+            let doubts = self.cache.pending_checks(key);
             if doubts.is_empty() {
                 break;
             }
-            self.ask(spec, doubts.keys().cloned().collect(), &mut seen)
+            self.fetch_pods(spec, doubts.keys().cloned().collect(), &mut seen)
                 .await?;
             let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
-            self.cache.asked(key, &doubts, &there);
+            self.cache.confirm(key, &doubts, &there);
         }
         // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
         let held = self.cache.held(key);
@@ -93,7 +93,7 @@ impl Reconciler {
             for instance in instances(spec, &remembered, &seen.pods, held) {
                 let document = match answered.remove(&instance) {
                     Some(document) => Some(document),
-                    None => self.see(spec, instance).await?,
+                    None => self.get_partition(spec, instance).await?,
                 };
                 match document {
                     Some(document) => {
@@ -105,18 +105,25 @@ impl Reconciler {
                 }
             }
         }
-        self.suspect(spec, &remembered, &mut seen).await?;
-        seen.taken = self.cache.taken(key, spec.instances(), &remembered, &given_back);
+        self.detect_unseen_processes(spec, &remembered, &mut seen).await?;
+        seen.evicted = self
+            .cache
+            .evicted(key, spec.instances(), &remembered, &given_back);
         seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
         Ok(seen)
     }
 
     /// Asks the API server for the Kubernetes Pods of these names, and puts what there is in the place of what was known.
-    async fn ask(&self, spec: &JobSpec, names: Vec<String>, seen: &mut ObservedJob) -> Result<(), PortError> {
+    async fn fetch_pods(
+        &self,
+        spec: &JobSpec,
+        names: Vec<String>,
+        seen: &mut ObservedJob,
+    ) -> Result<(), PortError> {
         let key = spec.key();
         let (pods, goes) = (&mut seen.pods, seen.deleted == Deleted::Yes);
         for name in names {
-            let lists = self.cache.lists();
+            let lists = self.cache.relist_count();
             let found = self.api.pod(key.namespace.as_str(), &name).await?;
             let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
             // What was known of this name and is not what is there is gone. How it ended may be known all the same.
@@ -124,21 +131,22 @@ impl Reconciler {
                 if pod.name != name || there.is_some_and(|uid| *uid == pod.uid) {
                     return true;
                 }
-                there.is_none() && (pod.gone || self.cache.absent(key, &name, &pod.uid) && pod.go())
+                there.is_none()
+                    && (pod.deleted || self.cache.absent(key, &name, &pod.uid) && pod.mark_deleted())
             });
             let Some(pod) = found else { continue };
-            self.cache.answered(&pod, lists);
+            self.cache.observe_response(&pod, lists);
             let Some(mut found) = KubePod::read(&pod).filter(|pod| pod.job == *key) else {
                 continue;
             };
             match pods.iter_mut().find(|known| known.name == found.name) {
                 // The watch will not call it news.
                 Some(known) if known.version < found.version => {
-                    found.follows(known);
+                    found.merge_previous(known);
                     *known = found;
                 }
                 Some(_) => {}
-                None if counts(&found, goes) => pods.push(found),
+                None if is_owned(&found, goes) => pods.push(found),
                 None => {}
             }
         }
@@ -148,7 +156,7 @@ impl Reconciler {
     /// Finds the processes that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
     /// workers are not all there, or whose workers run and whose launcher is not there, and did not see to it himself, cannot know
     /// whether another operator had started them, and somebody took them away before their job said so.
-    async fn suspect(
+    async fn detect_unseen_processes(
         &self,
         spec: &JobSpec,
         status: &JobStatus,
@@ -178,7 +186,7 @@ impl Reconciler {
                 }
                 Some(_) => continue,
             }
-            self.cache.witness(key, index, attempt);
+            self.cache.mark_accounted(key, index, attempt);
         }
         Ok(())
     }
@@ -194,24 +202,31 @@ impl Reconciler {
             Some(worker) => spec.worker_name(instance, worker),
             None => spec.launcher_name(instance),
         };
-        let names = missing(spec, memory, &seen.pods).into_iter().map(name).collect();
-        self.ask(spec, names, seen).await?;
-        for worker in missing(spec, memory, &seen.pods) {
+        let names = unaccounted_processes(spec, memory, &seen.pods)
+            .into_iter()
+            .map(name)
+            .collect();
+        self.fetch_pods(spec, names, seen).await?;
+        for worker in unaccounted_processes(spec, memory, &seen.pods) {
             let attempt = memory.attempt;
             self.cache
-                .take(spec.key(), instance, MissingProcess { worker, attempt });
+                .record_eviction(spec.key(), instance, MissingProcess { worker, attempt });
         }
         Ok(())
     }
 
     /// Asks the proxy for the partition of an instance.
-    pub(super) async fn see(
+    pub(super) async fn get_partition(
         &self,
         spec: &JobSpec,
         instance: u32,
     ) -> Result<Option<PartitionDocument>, PortError> {
-        let document = self.partitions.see(&spec.partition_id(instance)).await?;
-        self.cache.saw(spec.key(), instance, document.as_ref());
+        let document = self
+            .partitions
+            .get_partition(&spec.partition_id(instance))
+            .await?;
+        self.cache
+            .record_response(spec.key(), instance, document.as_ref());
         Ok(document)
     }
 }

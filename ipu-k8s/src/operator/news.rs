@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use super::port::{JobEvent, Severity};
 
 /// How long what is as it should be waits for a moment in which nothing else is done.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much may wait; beyond that, what has waited longest is not told.
-const MOST: usize = 10_000;
+const MAX_PENDING_EVENTS: usize = 10_000;
 
 /// Something that users of a job are to be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,13 +56,13 @@ impl EventQueue {
             return Some(telling);
         }
         let wait = match telling.event.severity {
-            Severity::Normal => PATIENCE,
+            Severity::Normal => PUBLISH_TIMEOUT,
             Severity::Warning => Duration::ZERO,
         };
         let place = (Instant::now() + wait, state.came);
         state.came += 1;
         state.line.insert(place, telling);
-        if state.line.len() > MOST {
+        if state.line.len() > MAX_PENDING_EVENTS {
             state.line.pop_first();
         }
         drop(state);
@@ -94,7 +94,7 @@ impl EventQueue {
     }
 
     /// Something more urgent is under way until this is dropped.
-    pub(super) fn pass(&self) -> ReconcileGuard<'_> {
+    pub(super) fn reconcile_guard(&self) -> ReconcileGuard<'_> {
         self.state().passes += 1;
         ReconcileGuard(self)
     }
@@ -157,7 +157,7 @@ mod tests {
     async fn what_is_as_it_should_be_is_told_when_nothing_else_is_done_and_a_warning_at_once() {
         let news = EventQueue::default();
         news.open();
-        let (one, other) = (news.pass(), news.pass());
+        let (one, other) = (news.reconcile_guard(), news.reconcile_guard());
         for what in ["first", "second", "third"] {
             assert_eq!(news.put(telling(Severity::Normal, what)), None);
         }
@@ -172,11 +172,11 @@ mod tests {
         let (told, ()) = tokio::join!(next(&news), end);
         assert_eq!(told, ("first".to_owned(), Duration::from_secs(2)));
         assert_eq!(next(&news).await, ("second".to_owned(), Duration::ZERO));
-        let busy = news.pass();
+        let busy = news.reconcile_guard();
         let (told, passed) = next(&news).await;
         assert_eq!(
             (told.as_str(), passed),
-            ("third", PATIENCE - Duration::from_secs(2))
+            ("third", PUBLISH_TIMEOUT - Duration::from_secs(2))
         );
         drop(busy);
     }
@@ -208,11 +208,11 @@ mod tests {
     async fn of_more_than_can_be_kept_the_oldest_is_not_told() {
         let news = EventQueue::default();
         news.open();
-        for what in 0..=MOST {
+        for what in 0..=MAX_PENDING_EVENTS {
             let _ = news.put(telling(Severity::Normal, &what.to_string()));
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert_eq!(next(&news).await.0, "1");
-        assert_eq!(news.close().len(), MOST - 1);
+        assert_eq!(news.close().len(), MAX_PENDING_EVENTS - 1);
     }
 }

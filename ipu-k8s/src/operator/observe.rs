@@ -16,7 +16,7 @@ use super::pods::{KubePod, tail};
 pub(super) struct ObservedJob {
     pub(super) pods: Vec<KubePod>,
     /// The processes that others took away, with their instances.
-    pub(super) taken: Vec<(u32, MissingProcess)>,
+    pub(super) evicted: Vec<(u32, MissingProcess)>,
     /// The partitions that the ledger has, by instance.
     pub(super) partitions: BTreeMap<u32, PartitionDocument>,
     pub(super) submitted: Timestamp,
@@ -53,7 +53,7 @@ pub(super) fn instances(
 
 /// The names of Kubernetes Pods that a job has by what is remembered of it, and that were not heard of: to be asked for
 /// before anybody believes that they are gone.
-pub(super) fn missed(spec: &JobSpec, status: &JobStatus, pods: &[KubePod]) -> Vec<String> {
+pub(super) fn unlisted_pods(spec: &JobSpec, status: &JobStatus, pods: &[KubePod]) -> Vec<String> {
     let known: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
     let mut names = Vec::new();
     for instance in &status.instances {
@@ -79,29 +79,29 @@ impl ObservedJob {
         for (index, document) in &self.partitions {
             let facts = facts
                 .entry(*index)
-                .or_insert_with(|| InstanceFacts::nothing(*index));
+                .or_insert_with(|| InstanceFacts::empty(*index));
             facts.partition = self.partition(spec, document);
         }
-        for (index, gone) in &self.taken {
+        for (index, gone) in &self.evicted {
             let facts = facts
                 .entry(*index)
-                .or_insert_with(|| InstanceFacts::nothing(*index));
-            facts.gone.push(*gone);
+                .or_insert_with(|| InstanceFacts::empty(*index));
+            facts.missing.push(*gone);
         }
         let mut doubled: Vec<InstanceFacts> = Vec::new();
         for pod in &self.pods {
-            let cut_short = self.cut_short(pod, &status);
-            if pod.gone && cut_short == Some(ProcessPhase::Stopping) {
+            let cut_short = self.deleted_while_running(pod, &status);
+            if pod.deleted && cut_short == Some(ProcessPhase::Stopping) {
                 continue;
             }
             let instance = facts
                 .entry(pod.instance)
-                .or_insert_with(|| InstanceFacts::nothing(pod.instance));
+                .or_insert_with(|| InstanceFacts::empty(pod.instance));
             let mut process = pod.facts(self.now);
             if let Some(phase) = cut_short {
                 process.phase = phase;
             } else if self.ends.early.contains(&pod.name) {
-                process.phase = pod.before();
+                process.phase = pod.phase_before_exit();
             } else {
                 self.refine(pod, &mut process.phase);
             }
@@ -110,15 +110,15 @@ impl ObservedJob {
             } else if instance.launcher.is_none() {
                 instance.launcher = Some(process);
             } else {
-                let mut other = InstanceFacts::nothing(pod.instance);
+                let mut other = InstanceFacts::empty(pod.instance);
                 other.launcher = Some(process);
                 doubled.push(other);
             }
         }
-        let mut observation = Observation::of_new_job(self.now);
+        let mut observation = Observation::for_new_job(self.now);
         observation.submitted = self.submitted;
-        observation.told = self.told;
-        observation.blur = BLUR;
+        observation.partition_watch_connected = self.told;
+        observation.timestamp_resolution = BLUR;
         observation.deleted = self.deleted == Deleted::Yes;
         observation.status = status;
         observation.instances = facts.into_values().chain(doubled).collect();
@@ -142,7 +142,7 @@ impl ObservedJob {
         if let Some(log) = self.ends.logs.get(&pod.name) {
             *last_lines = tail(log);
         }
-        if let Some(words) = self.ends.last_words.get(&pod.name) {
+        if let Some(words) = self.ends.last_log_time.get(&pod.name) {
             *at = ends::refined(*at, *words);
         }
         if let Some(told) = self.ends.told(pod) {
@@ -151,8 +151,11 @@ impl ObservedJob {
     }
 
     /// What a process is to its job that others deleted while it ran, if it is of an attempt that goes on: we end none of those.
-    fn cut_short(&self, pod: &KubePod, status: &JobStatus) -> Option<ProcessPhase> {
-        let lost = pod.cut_short.clone().filter(|_| self.deleted == Deleted::No)?;
+    fn deleted_while_running(&self, pod: &KubePod, status: &JobStatus) -> Option<ProcessPhase> {
+        let lost = pod
+            .deleted_while_running
+            .clone()
+            .filter(|_| self.deleted == Deleted::No)?;
         let memory = status
             .instances
             .iter()

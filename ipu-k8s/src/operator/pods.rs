@@ -42,16 +42,16 @@ pub struct KubePod {
     /// Whether its deletion was asked for: to ask again changes nothing.
     pub leaving: bool,
     /// Whether it is not there any more: kept because its end is still to be judged.
-    pub(super) gone: bool,
+    pub(super) deleted: bool,
     /// Why it does not run yet, in Kubernetes' words.
-    pub held_up: Option<String>,
+    pub start_blocker: Option<String>,
     /// By when it is to be gone, if its deletion was asked for.
     gone_by: Option<Timestamp>,
     /// Since when it is not ready, if it runs and is not.
     unready: Option<Timestamp>,
     /// The loss that its end is to whoever still needed it, if it was deleted while it ran: how a process ends that is told to
     /// says nothing of its work.
-    pub(super) cut_short: Option<ProcessPhase>,
+    pub(super) deleted_while_running: Option<ProcessPhase>,
     /// The first of its containers that ended badly.
     pub(super) failed: Option<String>,
     /// Whether it was told to stop here: that it goes is no loss.
@@ -102,14 +102,14 @@ impl KubePod {
             worker,
             attempt: number(ATTEMPT)?,
             node: text(&pod["spec"]["nodeName"]).filter(|node| !node.is_empty()),
-            scheduled: placed.and_then(|placed| moment(&placed["lastTransitionTime"])),
+            scheduled: placed.and_then(|placed| parse_time(&placed["lastTransitionTime"])),
             leaving: !metadata["deletionTimestamp"].is_null(),
-            gone: false,
-            held_up: held_up(pod),
-            gone_by: moment(&metadata["deletionTimestamp"]),
+            deleted: false,
+            start_blocker: start_blocker(pod),
+            gone_by: parse_time(&metadata["deletionTimestamp"]),
             unready: unready(pod),
-            cut_short: cut_short(pod),
-            failed: bad_end(pod).and_then(|status| text(&status["name"])),
+            deleted_while_running: deleted_while_running(pod),
+            failed: failed_container(pod).and_then(|status| text(&status["name"])),
             told: false,
             began: began(pod),
             state: state(pod),
@@ -120,7 +120,7 @@ impl KubePod {
     pub(super) fn overdue(&self, now: Timestamp) -> Option<String> {
         let by = self
             .gone_by
-            .filter(|by| self.end().is_none() && is_past(*by, now))?;
+            .filter(|by| self.outcome().is_none() && is_past(*by, now))?;
         Some(format!(
             "DeletionOverdue: it was to be gone by {}, and nothing says that it has ended{}: if the node is gone for good, delete it \
              from Kubernetes too",
@@ -136,8 +136,8 @@ impl KubePod {
     }
 
     /// How long until one of both is to be said although nobody tells of anything, if it is not said yet.
-    pub(super) fn says_in(&self, now: Timestamp) -> Option<Duration> {
-        let late = self.gone_by.filter(|_| self.end().is_none());
+    pub(super) fn next_report_in(&self, now: Timestamp) -> Option<Duration> {
+        let late = self.gone_by.filter(|_| self.outcome().is_none());
         let moments = late.into_iter().chain(self.unready);
         let pauses = moments.map(|moment| moment.plus(SLACK).since(now));
         pauses.filter(|pause| !pause.is_zero()).min()
@@ -149,8 +149,8 @@ impl KubePod {
     }
 
     /// The process that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
-    pub(super) fn taken(&self) -> Option<MissingProcess> {
-        let by_others = self.end().is_none() || self.cut_short.is_some();
+    pub(super) fn is_evicted(&self) -> Option<MissingProcess> {
+        let by_others = self.outcome().is_none() || self.deleted_while_running.is_some();
         let taken = self.owned && !self.told && by_others;
         taken.then_some(MissingProcess {
             worker: self.worker,
@@ -159,18 +159,18 @@ impl KubePod {
     }
 
     /// Whether its end is to be known although it is gone: it was not told to stop here.
-    pub(super) const fn leaves_an_end(&self) -> bool {
-        self.owned && !self.told && !self.gone && self.end().is_some()
+    pub(super) const fn keeps_outcome(&self) -> bool {
+        self.owned && !self.told && !self.deleted && self.outcome().is_some()
     }
 
     /// Takes in that it is not there any more; whether its end is known.
-    pub(super) const fn go(&mut self) -> bool {
-        self.gone = true;
-        self.end().is_some()
+    pub(super) const fn mark_deleted(&mut self) -> bool {
+        self.deleted = true;
+        self.outcome().is_some()
     }
 
     /// What is known of `before`, the same one, and is not told of the object.
-    pub(super) fn follows(&mut self, before: &Self) {
+    pub(super) fn merge_previous(&mut self, before: &Self) {
         let same = self.uid == before.uid;
         self.told |= same && before.told;
         // Who has taken its owner away has not ended the process.
@@ -187,7 +187,7 @@ impl KubePod {
     pub fn facts(&self, now: Timestamp) -> ProcessFacts {
         let starting = |since| ProcessPhase::Starting {
             since,
-            cause: self.held_up.clone().unwrap_or_default(),
+            cause: self.start_blocker.clone().unwrap_or_default(),
         };
         ProcessFacts {
             index: self.worker.unwrap_or(0),
@@ -206,7 +206,7 @@ impl KubePod {
     }
 
     /// How it ended; none if it has not.
-    pub(super) const fn end(&self) -> Option<&ProcessPhase> {
+    pub(super) const fn outcome(&self) -> Option<&ProcessPhase> {
         match &self.state {
             PodState::Known(end @ (ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. })) => Some(end),
             PodState::Known(_) | PodState::Starting(_) | PodState::Pulling => None,
@@ -214,7 +214,7 @@ impl KubePod {
     }
 
     /// The process that it was a moment before it ended.
-    pub(super) fn before(&self) -> ProcessPhase {
+    pub(super) fn phase_before_exit(&self) -> ProcessPhase {
         match self.began {
             Some(since) => ProcessPhase::Running { since },
             // It was on its way, and will not arrive.
@@ -233,10 +233,10 @@ impl KubePod {
     }
 
     /// Whether whoever looked at `before` would decide the same on this. That it was placed on a node is such a change.
-    pub(super) fn is_no_further_than(&self, before: &Self) -> bool {
+    pub(super) fn is_equivalent_to(&self, before: &Self) -> bool {
         self.uid == before.uid
             && self.leaving == before.leaving
-            && self.held_up == before.held_up
+            && self.start_blocker == before.start_blocker
             && self.state == before.state
     }
 
@@ -290,7 +290,7 @@ pub(super) fn version(object: &Value) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-pub(super) fn moment(value: &Value) -> Option<Timestamp> {
+pub(super) fn parse_time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse::<Time>().ok().map(|time| time.0)
 }
 
@@ -308,7 +308,7 @@ fn is_true(pod: &Value, kind: &str) -> bool {
 }
 
 fn created(pod: &Value) -> Timestamp {
-    moment(&pod["metadata"]["creationTimestamp"]).unwrap_or_default()
+    parse_time(&pod["metadata"]["creationTimestamp"]).unwrap_or_default()
 }
 
 fn statuses<'a>(pod: &'a Value, of: &str) -> impl Iterator<Item = &'a Value> {
@@ -322,7 +322,7 @@ fn state(pod: &Value) -> PodState {
         Some("Failed") => PodState::Known(failed(pod)),
         _ if !pod["metadata"]["deletionTimestamp"].is_null() => PodState::Known(ProcessPhase::Stopping),
         Some("Running") if is_true(pod, "Ready") => {
-            let ready = condition(pod, "Ready").and_then(|ready| moment(&ready["lastTransitionTime"]));
+            let ready = condition(pod, "Ready").and_then(|ready| parse_time(&ready["lastTransitionTime"]));
             PodState::Known(ProcessPhase::Running {
                 since: ready.unwrap_or_else(|| created(pod)),
             })
@@ -330,7 +330,7 @@ fn state(pod: &Value) -> PodState {
         // It has run, and is no longer ready because a container has ended: the rest of it goes on, or is on its way out.
         Some("Running") if ended_ones(pod).next().is_some() => PodState::Known(ProcessPhase::Running {
             since: ended_ones(pod)
-                .filter_map(|end| moment(&end["startedAt"]))
+                .filter_map(|end| parse_time(&end["startedAt"]))
                 .min()
                 .unwrap_or_else(|| created(pod)),
         }),
@@ -349,7 +349,7 @@ fn got_on(pod: &Value) -> Timestamp {
         let state = &status["state"];
         [&state["running"]["startedAt"], &state["terminated"]["finishedAt"]]
     });
-    moments.filter_map(moment).fold(created(pod), Ord::max)
+    moments.filter_map(parse_time).fold(created(pod), Ord::max)
 }
 
 /// How those of its containers ended that have.
@@ -382,10 +382,10 @@ fn is_pulling(pod: &Value) -> bool {
 fn unready(pod: &Value) -> Option<Timestamp> {
     let runs = pod["status"]["phase"] == "Running" && ended_ones(pod).next().is_none();
     let ready = condition(pod, "Ready").filter(|ready| runs && ready["status"] != "True")?;
-    moment(&ready["lastTransitionTime"])
+    parse_time(&ready["lastTransitionTime"])
 }
 
-fn held_up(pod: &Value) -> Option<String> {
+fn start_blocker(pod: &Value) -> Option<String> {
     let unplaced = condition(pod, "PodScheduled").filter(|placed| placed["status"] == "False");
     let waiting = statuses(pod, "initContainerStatuses")
         .chain(statuses(pod, "containerStatuses"))
@@ -412,7 +412,7 @@ fn failed(pod: &Value) -> ProcessPhase {
     let status = &pod["status"];
     // What the kubelet or a controller ended, its containers did not end by themselves.
     let reason = status["reason"].as_str().unwrap_or_default();
-    let bad = bad_end(pod).map(|status| &status["state"]["terminated"]);
+    let bad = failed_container(pod).map(|status| &status["state"]["terminated"]);
     match bad {
         Some(end) if reason.is_empty() => exited(pod, end),
         _ => ProcessPhase::Lost {
@@ -423,32 +423,32 @@ fn failed(pod: &Value) -> ProcessPhase {
 }
 
 /// The status of the first container that ended badly.
-fn bad_end(pod: &Value) -> Option<&Value> {
+fn failed_container(pod: &Value) -> Option<&Value> {
     let all = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
     let exit_code = |status: &Value| status["state"]["terminated"]["exitCode"].as_i64();
     all.filter(|status| exit_code(status).is_some_and(|code| code != 0))
-        .min_by_key(|status| moment(&status["state"]["terminated"]["finishedAt"]))
+        .min_by_key(|status| parse_time(&status["state"]["terminated"]["finishedAt"]))
 }
 
 fn began(pod: &Value) -> Option<Timestamp> {
     let states = statuses(pod, "containerStatuses").map(|status| &status["state"]);
     let began = |state: &Value| {
-        moment(&state["terminated"]["startedAt"]).or_else(|| moment(&state["running"]["startedAt"]))
+        parse_time(&state["terminated"]["startedAt"]).or_else(|| parse_time(&state["running"]["startedAt"]))
     };
     states.filter_map(began).min()
 }
 
 /// The end of a Pod that did not end before somebody deleted it.
-fn cut_short(pod: &Value) -> Option<ProcessPhase> {
+fn deleted_while_running(pod: &Value) -> Option<ProcessPhase> {
     let metadata = &pod["metadata"];
     // Kubernetes writes by when it is to be gone, not when that was asked for.
-    let gone_by = moment(&metadata["deletionTimestamp"])?;
+    let gone_by = parse_time(&metadata["deletionTimestamp"])?;
     let grace = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
     let asked = Timestamp::from_millis(gone_by.as_millis().saturating_sub(grace.saturating_mul(1000)));
     if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
         return None;
     }
-    let ends = ended_ones(pod).filter_map(|end| moment(&end["finishedAt"]));
+    let ends = ended_ones(pod).filter_map(|end| parse_time(&end["finishedAt"]));
     let at = ends.max().unwrap_or(asked);
     let disrupted = condition(pod, "DisruptionTarget").filter(|target| target["status"] == "True");
     let why = disrupted.and_then(|target| target["reason"].as_str());
@@ -496,7 +496,7 @@ fn exited(pod: &Value, end: &Value) -> ProcessPhase {
     let words = end["reason"].as_str().unwrap_or_default();
     ProcessPhase::Exited {
         exit,
-        at: moment(&end["finishedAt"]).unwrap_or_else(|| finished(pod)),
+        at: parse_time(&end["finishedAt"]).unwrap_or_else(|| finished(pod)),
         last_lines: tail(end["message"].as_str().unwrap_or_default()),
         cause: if words == "Error" {
             String::new()
@@ -519,7 +519,7 @@ fn ended(pod: &Value, exit: Exit) -> ProcessPhase {
 fn finished(pod: &Value) -> Timestamp {
     let ends = statuses(pod, "containerStatuses");
     let last = ends
-        .filter_map(|status| moment(&status["state"]["terminated"]["finishedAt"]))
+        .filter_map(|status| parse_time(&status["state"]["terminated"]["finishedAt"]))
         .max();
     last.unwrap_or_else(|| created(pod))
 }

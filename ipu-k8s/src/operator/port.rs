@@ -71,7 +71,7 @@ pub trait ApiServer: Send + Sync {
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError>;
     /// When the last line of the log of a Kubernetes Pod, or of its container of this name, was written, since the Unix epoch,
     /// to the nanosecond; none if there is no line. What does not know answers none.
-    async fn last_words(
+    async fn last_log_time(
         &self,
         namespace: &str,
         name: &str,
@@ -108,14 +108,14 @@ pub trait ApiServer: Send + Sync {
     /// `job`.
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError>;
     /// Tells the users of `job`, of which the metadata alone are read.
-    async fn tell(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
+    async fn publish(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
 }
 
 /// The proxy, or whoever keeps the ledger.
 #[async_trait]
 pub trait Partitions: Send + Sync {
     /// The partition, if the ledger has it.
-    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError>;
+    async fn get_partition(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError>;
     /// Asks for a partition: makes it, resets it for a newer attempt, or puts the request into the line.
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError>;
     /// Has it reset.
@@ -126,7 +126,7 @@ pub trait Partitions: Send + Sync {
 
 #[async_trait]
 impl Partitions for ProxyClient {
-    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
+    async fn get_partition(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
         match self.partition(id).await {
             Ok(document) => Ok(Some(document)),
             Err(error) if error.code() == Some("NotFound") => Ok(None),

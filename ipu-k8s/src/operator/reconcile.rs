@@ -20,11 +20,11 @@ use crate::crd::{IpuJob, IpuJobStatus};
 use crate::resources::{InstallationDefaults, ResourceBuilder};
 
 /// How often one pass may look again after something moved, before others have their turn.
-const LOOKS: u32 = 8;
+const MAX_OBSERVATIONS: u32 = 8;
 
 /// How many effects that change something one look may have, before what was decided is recorded: the next pass goes on. Each may take a
 /// quarter of a second, and a job may have a thousand instances.
-const MOST_EFFECTS: u32 = 64;
+const MAX_EFFECTS: u32 = 64;
 
 /// How far ahead of others jobs are worked on that are on their way to running, so that few are at the same time.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 /// Who goes before whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    OnItsWay,
+    Starting,
     Other,
 }
 
@@ -43,7 +43,7 @@ const HEARD: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     /// Only if something is heard of it.
-    WhenTold,
+    AwaitChange,
     /// After this time at the latest.
     After(Duration),
 }
@@ -52,8 +52,10 @@ impl Requeue {
     fn or_earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(another)) => Self::After(one.min(another)),
-            (Self::After(pause), Self::WhenTold) | (Self::WhenTold, Self::After(pause)) => Self::After(pause),
-            (Self::WhenTold, Self::WhenTold) => Self::WhenTold,
+            (Self::After(pause), Self::AwaitChange) | (Self::AwaitChange, Self::After(pause)) => {
+                Self::After(pause)
+            }
+            (Self::AwaitChange, Self::AwaitChange) => Self::AwaitChange,
         }
     }
 }
@@ -106,10 +108,10 @@ impl Reconciler {
 
     /// Whose turn the job is: the least first. Those that are on their way to running go before the others for as
     /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
-    pub(super) fn place(&self, job: Option<&JobKey>) -> (Priority, Timestamp) {
+    pub(super) fn priority(&self, job: Option<&JobKey>) -> (Priority, Timestamp) {
         let now = self.now();
-        match job.and_then(|job| self.cache.goes_since(job)) {
-            Some(since) if now.since(since) < AHEAD => (Priority::OnItsWay, since),
+        match job.and_then(|job| self.cache.starting_since(job)) {
+            Some(since) if now.since(since) < AHEAD => (Priority::Starting, since),
             _ => (Priority::Other, now),
         }
     }
@@ -123,25 +125,25 @@ impl Reconciler {
     pub async fn reconcile(&self, object: &Value) -> Result<Requeue, PortError> {
         let metadata = &object["metadata"];
         let Some(key) = key_of(object) else {
-            return Ok(Requeue::WhenTold);
+            return Ok(Requeue::AwaitChange);
         };
-        if self.cache.is_past(&key, version(object)) {
-            return Ok(if self.cache.unsettle(&key) {
+        if self.cache.is_stale(&key, version(object)) {
+            return Ok(if self.cache.clear_up_to_date(&key) {
                 Requeue::After(HEARD)
             } else {
-                Requeue::WhenTold
+                Requeue::AwaitChange
             });
         }
-        if IpuJob::another(object["spec"]["managedBy"].as_str()).is_some() {
-            return Ok(Requeue::WhenTold);
+        if IpuJob::other_manager_in(object["spec"]["managedBy"].as_str()).is_some() {
+            return Ok(Requeue::AwaitChange);
         }
         let finalizers = metadata["finalizers"].as_array();
         let kept = finalizers
             .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == IpuJob::FINALIZER));
         match (kept, metadata["deletionTimestamp"].is_null()) {
-            (false, false) => return Ok(Requeue::WhenTold),
+            (false, false) => return Ok(Requeue::AwaitChange),
             (false, true) => {
-                let object = self.keep(&key, object).await?;
+                let object = self.add_finalizer(&key, object).await?;
                 return self.work(&key, object).await;
             }
             (true, _) => {}
@@ -150,7 +152,7 @@ impl Reconciler {
     }
 
     /// Puts our finalizer on, if the webhook has not: nothing is held for a job that could vanish.
-    async fn keep(&self, key: &JobKey, object: &Value) -> Result<Value, PortError> {
+    async fn add_finalizer(&self, key: &JobKey, object: &Value) -> Result<Value, PortError> {
         let metadata = &object["metadata"];
         let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
         finalizers.push(IpuJob::FINALIZER.into());
@@ -160,24 +162,24 @@ impl Reconciler {
         }});
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         let written = self.api.patch_job(namespace, name, &patch).await?;
-        self.cache.wrote(key, version(&written));
+        self.cache.record_write(key, version(&written));
         Ok(written)
     }
 
     async fn work(&self, key: &JobKey, mut object: Value) -> Result<Requeue, PortError> {
         let mut status = match read_status(&object) {
             Ok(status) => status,
-            Err(why) => return self.leave_alone(&object, &why).await,
+            Err(why) => return self.skip_unreadable(&object, &why).await,
         };
         let generation = object["metadata"]["generation"].clone();
         let (job, mut faults) = IpuJob::from_value(object.clone());
         faults.extend(job.launcher_accounts());
         let spec = match job.to_raw().parse(&self.limits) {
             Ok(parsed) if faults.is_empty() => parsed.spec,
-            Ok(_) => return self.refuse(key, &object, status, &faults).await,
+            Ok(_) => return self.reject_invalid(key, &object, status, &faults).await,
             Err(mut violations) => {
                 violations.extend(faults);
-                return self.refuse(key, &object, status, &violations).await;
+                return self.reject_invalid(key, &object, status, &violations).await;
             }
         };
         let blueprint = ResourceBuilder {
@@ -189,9 +191,9 @@ impl Reconciler {
         let mut partitions = BTreeMap::new();
         loop {
             looks += 1;
-            let mut seen = match self.look(&blueprint, &object, &status, partitions).await {
+            let mut seen = match self.observe(&blueprint, &object, &status, partitions).await {
                 Ok(seen) => seen,
-                Err(error) => return self.excuse(key, &object, status, error).await,
+                Err(error) => return self.report_blocked(key, &object, status, error).await,
             };
             let observation = seen.observation(&spec, status.remembered());
             let plan = plan(&spec, &observation);
@@ -200,7 +202,7 @@ impl Reconciler {
                     code: "BrokenPlan".to_owned(),
                     message: format!("the plan breaks a rule of its own, a defect of the operator: {first}"),
                 };
-                return self.excuse(key, &object, status, error).await;
+                return self.report_blocked(key, &object, status, error).await;
             }
             let mut moves = 0;
             let rights = self
@@ -212,14 +214,14 @@ impl Reconciler {
             };
             for effect in &plan.effects {
                 // No worker is deleted, and its name free, before the right to it was revoked.
-                if moves == MOST_EFFECTS || trouble.is_some() {
+                if moves == MAX_EFFECTS || trouble.is_some() {
                     break;
                 }
                 tracing::debug!(job = %spec.key(), ?effect, "does");
                 match self.apply(effect, &blueprint, &object, &mut seen).await {
-                    Ok(Applied::Moved) => moves += 1,
-                    Ok(Applied::Still) => {}
-                    Ok(Applied::Over) => return Ok(Requeue::WhenTold),
+                    Ok(Applied::Changed) => moves += 1,
+                    Ok(Applied::Unchanged) => {}
+                    Ok(Applied::Finalized) => return Ok(Requeue::AwaitChange),
                     // What was decided is recorded all the same: it follows from what was seen, not from what was done.
                     Err(error) => {
                         trouble = Some(Blocker::of(&object, error)?);
@@ -230,25 +232,25 @@ impl Reconciler {
             let moved = moves > 0;
             // What moved is looked at again before it is told of, unless a verdict is to be recorded first: a record that
             // is left out is as one that was lost, which plans allow for.
-            let verdict = plan.wake == Some(Duration::ZERO);
-            if moved && moves < MOST_EFFECTS && !verdict && looks < LOOKS && trouble.is_none() {
+            let verdict = plan.requeue_after == Some(Duration::ZERO);
+            if moved && moves < MAX_EFFECTS && !verdict && looks < MAX_OBSERVATIONS && trouble.is_none() {
                 partitions = seen.partitions;
                 continue;
             }
             // A failure of a moment ago is judged when the moment is over.
-            let mut latest = seen.ends.settled.map_or(Requeue::WhenTold, Requeue::After);
+            let mut latest = seen.ends.is_complete.map_or(Requeue::AwaitChange, Requeue::After);
             // Nobody tells that nothing has happened.
-            let says = seen.pods.iter().filter_map(|pod| pod.says_in(seen.now));
+            let says = seen.pods.iter().filter_map(|pod| pod.next_report_in(seen.now));
             latest = says.fold(latest, |latest, pause| latest.or_earlier(Requeue::After(pause)));
             let recorded = self
                 .record(&blueprint, &object, &status, &plan, &seen, trouble.as_ref())
                 .await;
             match recorded {
-                Ok(StatusWrite::Now(written)) => object = written,
-                Ok(StatusWrite::Before) => {}
-                Ok(StatusWrite::Later(pause)) => latest = latest.or_earlier(Requeue::After(pause)),
+                Ok(StatusWrite::Written(written)) => object = written,
+                Ok(StatusWrite::Unchanged) => {}
+                Ok(StatusWrite::Deferred(pause)) => latest = latest.or_earlier(Requeue::After(pause)),
                 // Somebody wrote meanwhile, or it is gone: the watch tells.
-                Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Requeue::WhenTold),
+                Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Requeue::AwaitChange),
                 Err(error) => return Err(error),
             }
             if plan.expired {
@@ -259,13 +261,13 @@ impl Reconciler {
             }
             // A specification that changed meanwhile is for the next pass.
             let same = object["metadata"]["generation"] == generation;
-            if !(verdict || moved) || looks >= LOOKS || moves == MOST_EFFECTS || !same {
+            if !(verdict || moved) || looks >= MAX_OBSERVATIONS || moves == MAX_EFFECTS || !same {
                 return Ok(wake(&plan, moved || verdict).or_earlier(latest));
             }
             partitions = seen.partitions;
             status = match read_status(&object) {
                 Ok(status) => status,
-                Err(why) => return self.leave_alone(&object, &why).await,
+                Err(why) => return self.skip_unreadable(&object, &why).await,
             };
         }
     }
@@ -274,13 +276,13 @@ impl Reconciler {
     async fn expire(&self, object: &Value) -> Result<Requeue, PortError> {
         match self.api.delete_job(object).await {
             // The watch tells, also of what somebody else wrote meanwhile.
-            Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Requeue::WhenTold),
+            Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Requeue::AwaitChange),
             Err(error) => Err(error),
         }
     }
 
     /// Tells in the status why a job could not be looked at, if something is to be done for it.
-    async fn excuse(
+    async fn report_blocked(
         &self,
         key: &JobKey,
         object: &Value,
@@ -311,20 +313,20 @@ impl Reconciler {
             let now = self.now();
             let written = self.write_status(key, object, &before, after, now, UpToDate::Something);
             match written.await? {
-                StatusWrite::Now(_) => {
+                StatusWrite::Written(_) => {
                     if let Some(event) = trouble.event(&before, now) {
                         self.put(object, event).await;
                     }
                 }
-                StatusWrite::Before => {}
-                StatusWrite::Later(pause) => latest = latest.or_earlier(Requeue::After(pause)),
+                StatusWrite::Unchanged => {}
+                StatusWrite::Deferred(pause) => latest = latest.or_earlier(Requeue::After(pause)),
             }
         }
         Ok(latest)
     }
 
     /// A job with a status that a newer version wrote, or a person: it is left as it is, and its users are told.
-    async fn leave_alone(&self, object: &Value, why: &str) -> Result<Requeue, PortError> {
+    async fn skip_unreadable(&self, object: &Value, why: &str) -> Result<Requeue, PortError> {
         let event = JobEvent {
             severity: Severity::Warning,
             reason: "UnreadableStatus".to_owned(),
@@ -332,11 +334,11 @@ impl Reconciler {
             at: self.now(),
         };
         self.put(object, event).await;
-        Ok(Requeue::WhenTold)
+        Ok(Requeue::AwaitChange)
     }
 
     /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
-    async fn refuse(
+    async fn reject_invalid(
         &self,
         key: &JobKey,
         object: &Value,
@@ -344,7 +346,7 @@ impl Reconciler {
         violations: &[Violation],
     ) -> Result<Requeue, PortError> {
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return self.give_up(key, object, &before).await;
+            return self.release_unparsable(key, object, &before).await;
         }
         // No operator supervises the rights of its launchers any more.
         self.revoke_all(key, &before, &self.cache.pods(key)).await?;
@@ -363,17 +365,17 @@ impl Reconciler {
             .write_status(key, object, &before, after, event.at, UpToDate::Something)
             .await?
         {
-            StatusWrite::Now(_) => {
+            StatusWrite::Written(_) => {
                 self.put(object, event).await;
-                Ok(Requeue::WhenTold)
+                Ok(Requeue::AwaitChange)
             }
-            StatusWrite::Before => Ok(Requeue::WhenTold),
-            StatusWrite::Later(pause) => Ok(Requeue::After(pause)),
+            StatusWrite::Unchanged => Ok(Requeue::AwaitChange),
+            StatusWrite::Deferred(pause) => Ok(Requeue::After(pause)),
         }
     }
 
     /// Lets go of a deleted object that cannot be read any more: by what its status says that it held.
-    async fn give_up(
+    async fn release_unparsable(
         &self,
         key: &JobKey,
         object: &Value,
@@ -381,7 +383,7 @@ impl Reconciler {
     ) -> Result<Requeue, PortError> {
         // Of some that are gone it is remembered how they ended.
         let mut pods = self.cache.pods(key);
-        pods.retain(|pod| !pod.gone);
+        pods.retain(|pod| !pod.deleted);
         self.revoke_all(key, status, &pods).await?;
         if !pods.is_empty() {
             for pod in &pods {
@@ -404,8 +406,8 @@ impl Reconciler {
             how.uid = Some(key.uid.to_string());
             self.partitions.release(&id, &how).await?;
         }
-        self.let_go(key, object).await?;
-        Ok(Requeue::WhenTold)
+        self.remove_finalizer(key, object).await?;
+        Ok(Requeue::AwaitChange)
     }
 }
 
@@ -436,9 +438,9 @@ fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
 }
 
 fn wake(plan: &Plan, at_once: bool) -> Requeue {
-    match plan.wake {
+    match plan.requeue_after {
         _ if at_once => Requeue::After(Duration::from_millis(1)),
         Some(after) => Requeue::After(after),
-        None => Requeue::WhenTold,
+        None => Requeue::AwaitChange,
     }
 }

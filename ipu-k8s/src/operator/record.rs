@@ -11,7 +11,7 @@ use super::observe::{Deleted, ObservedJob};
 use super::pods::version;
 use super::port::{JobEvent, PortError};
 use super::reconcile::Reconciler;
-use super::report::{held_up, report};
+use super::report::{report, start_blocker};
 use super::tell::events;
 use super::trouble::Blocker;
 use crate::crd::{IpuJobStatus, Time};
@@ -22,7 +22,7 @@ use crate::resources::ResourceBuilder;
 const WORDS: Duration = Duration::from_secs(15);
 /// How long a job may be on its way from its first look to running, or from its deletion to being gone, before that is told: one
 /// that has got there has told it all.
-const BRIEF: Duration = Duration::from_secs(2);
+const TRANSIENT_TIME: Duration = Duration::from_secs(2);
 /// The most characters of a message.
 const MESSAGE: usize = 1024;
 
@@ -30,12 +30,12 @@ const MESSAGE: usize = 1024;
 #[derive(Debug)]
 pub(super) enum StatusWrite {
     /// It was written: the object as it is now.
-    Now(Value),
+    Written(Value),
     /// It says so already.
-    Before,
+    Unchanged,
     /// Only words are new, and the last ones were written a moment ago, or there will be more to say in a moment: it is to be
     /// written after this time.
-    Later(Duration),
+    Deferred(Duration),
 }
 
 /// What a status that is written leaves to be done, before anything else happens.
@@ -64,14 +64,14 @@ impl Reconciler {
             seen.now
         };
         let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
-        self.cache.is_going(key, goes.then_some(begun));
+        self.cache.set_starting(key, goes.then_some(begun));
         let mut after = report(blueprint, object, before, plan, seen, begun);
         if let Some(trouble) = trouble.filter(|trouble| trouble.is_worth_a_word(plan.status.phase)) {
             after.last_message = format!("{}; {trouble}", after.last_message);
         }
-        let rest = BRIEF.saturating_sub(seen.now.since(begun));
-        if !rest.is_zero() && trouble.is_none() && is_brief(before, plan, seen) {
-            return Ok(StatusWrite::Later(rest));
+        let rest = TRANSIENT_TIME.saturating_sub(seen.now.since(begun));
+        if !rest.is_zero() && trouble.is_none() && is_transient(before, plan, seen) {
+            return Ok(StatusWrite::Deferred(rest));
         }
         let leaves =
             if after != *before && trouble.is_none() && is_settled(blueprint, object, &after, plan, seen) {
@@ -82,9 +82,9 @@ impl Reconciler {
         let written = self
             .write_status(key, object, before, after.clone(), seen.now, leaves)
             .await?;
-        if matches!(written, StatusWrite::Now(_)) {
+        if matches!(written, StatusWrite::Written(_)) {
             let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
-            let held_up = held_up(plan.status.phase, seen);
+            let held_up = start_blocker(plan.status.phase, seen);
             let events = events(before, &after, plan, held_up.as_deref(), seen.now);
             for event in events.into_iter().chain(in_the_way) {
                 self.put(object, event).await;
@@ -103,13 +103,13 @@ impl Reconciler {
             "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
         }});
         if let Some(telling) = self.news.put(PendingEvent { job: about, event }) {
-            self.tell(&telling).await;
+            self.publish(&telling).await;
         }
     }
 
     /// Tells users of a job. Whoever is not told finds it in the status.
-    pub(super) async fn tell(&self, telling: &PendingEvent) {
-        if let Err(error) = self.api.tell(&telling.job, &telling.event).await {
+    pub(super) async fn publish(&self, telling: &PendingEvent) {
+        if let Err(error) = self.api.publish(&telling.job, &telling.event).await {
             tracing::debug!(%error, "an event could not be written");
         }
     }
@@ -134,7 +134,7 @@ impl Reconciler {
         }
         after.last_reconcile_time = before.last_reconcile_time;
         if after == *before {
-            return Ok(StatusWrite::Before);
+            return Ok(StatusWrite::Unchanged);
         }
         // A time to come is of a clock that was put back since.
         let last = before.last_reconcile_time.filter(|last| last.0 <= now);
@@ -142,19 +142,19 @@ impl Reconciler {
         if let Some(passed) = passed.filter(|passed| *passed < WORDS)
             && without_words(&after) == without_words(before)
         {
-            return Ok(StatusWrite::Later(WORDS - passed));
+            return Ok(StatusWrite::Deferred(WORDS - passed));
         }
         after.last_reconcile_time = Some(Time(now));
         let old = serde_json::to_value(before).unwrap_or_default();
         let new = serde_json::to_value(&after).unwrap_or_default();
         // What is stored may have fields that this version does not know: they stay.
-        let status = renewed(&object["status"], &old, &new);
+        let status = merge_status(&object["status"], &old, &new);
         let written = self.api.write_status(object, &status).await?;
-        self.cache.wrote(key, version(&written));
+        self.cache.record_write(key, version(&written));
         if leaves == UpToDate::Nothing {
-            self.cache.settled(key, version(&written));
+            self.cache.mark_up_to_date(key, version(&written));
         }
-        Ok(StatusWrite::Now(written))
+        Ok(StatusWrite::Written(written))
     }
 }
 
@@ -175,15 +175,15 @@ fn is_settled(
         &seen.observation(blueprint.spec, after.remembered()),
     );
     again.effects.is_empty()
-        && again.wake == plan.wake
+        && again.requeue_after == plan.requeue_after
         && report(blueprint, object, after, &again, seen, seen.now) == *after
 }
 
 /// Whether a job is on its way without waiting for anybody: one that nothing was recorded of runs in a moment, or is told of, and one
 /// that was deleted is gone.
-fn is_brief(before: &IpuJobStatus, plan: &Plan, seen: &ObservedJob) -> bool {
-    let verdict = plan.wake == Some(Duration::ZERO);
-    let held_up = seen.pods.iter().any(|pod| pod.held_up.is_some());
+fn is_transient(before: &IpuJobStatus, plan: &Plan, seen: &ObservedJob) -> bool {
+    let verdict = plan.requeue_after == Some(Duration::ZERO);
+    let held_up = seen.pods.iter().any(|pod| pod.start_blocker.is_some());
     let goes = match seen.deleted {
         Deleted::No => before.phase.is_none() && is_on_its_way(plan),
         Deleted::Yes => is_ending(before, plan),
@@ -219,14 +219,17 @@ fn without_words(status: &IpuJobStatus) -> IpuJobStatus {
 }
 
 /// What is stored, with what differs between `old`, which was read from it, and `new`.
-fn renewed(stored: &Value, old: &Value, new: &Value) -> Value {
+fn merge_status(stored: &Value, old: &Value, new: &Value) -> Value {
     let (Value::Object(stored), Value::Object(old), Value::Object(new)) = (stored, old, new) else {
         return new.clone();
     };
     let mut renewed = stored.clone();
     for (name, value) in new.iter().filter(|(name, value)| old.get(*name) != Some(value)) {
         let field = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
-        renewed.insert(name.clone(), self::renewed(&field(stored), &field(old), value));
+        renewed.insert(
+            name.clone(),
+            self::merge_status(&field(stored), &field(old), value),
+        );
     }
     for name in old.keys().filter(|name| !new.contains_key(*name)) {
         renewed.remove(name);
@@ -244,9 +247,9 @@ mod tests {
         let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": true});
         let stored = json!({"a": 1, "b": {"c": 2, "d": 3, "theirs": 5}, "e": [1, 2], "newer": {"x": 6}});
         assert_eq!(
-            renewed(&stored, &old, &new),
+            merge_status(&stored, &old, &new),
             json!({"a": 1, "b": {"c": 4, "theirs": 5}, "e": [1], "f": true, "newer": {"x": 6}})
         );
-        assert_eq!(renewed(&Value::Null, &old, &new), new);
+        assert_eq!(merge_status(&Value::Null, &old, &new), new);
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn report(
     if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
         after.phase_seconds = Some(phase_seconds(seen));
     }
-    if let Some(held_up) = held_up(plan.status.phase, seen) {
+    if let Some(held_up) = start_blocker(plan.status.phase, seen) {
         after.last_message = format!("{}; {held_up}", after.last_message);
     }
     after
@@ -81,7 +81,7 @@ fn report_instances(
         let workers = seen
             .pods
             .iter()
-            .filter(|pod| pod.instance == index && pod.worker.is_some() && !pod.gone);
+            .filter(|pod| pod.instance == index && pod.worker.is_some() && !pod.deleted);
         report.workers = workers.map(|pod| pod.name.clone()).collect();
         let about = |reason: &&Reason| reason.numbers.get("instance") == Some(&u64::from(index));
         let reason = plan.reasons.iter().find(about).map(ToString::to_string);
@@ -171,7 +171,7 @@ fn report_failure(
     if before.attempts.last() != Some(&attempt) {
         after.attempts.push(attempt);
     }
-    let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MOST_ATTEMPTS);
+    let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MAX_ATTEMPTS);
     after.attempts.drain(..surplus);
 }
 
@@ -285,7 +285,7 @@ fn phase_seconds(seen: &ObservedJob) -> PhaseSeconds {
 }
 
 /// What is to be said of the first of the job's processes that does not go, does not start, or is not ready.
-pub(super) fn held_up(phase: JobPhase, seen: &ObservedJob) -> Option<String> {
+pub(super) fn start_blocker(phase: JobPhase, seen: &ObservedJob) -> Option<String> {
     let (starts, runs) = match phase {
         phase if phase.is_finished() => return None,
         JobPhase::Pending | JobPhase::Restarting => (true, false),
@@ -297,6 +297,6 @@ pub(super) fn held_up(phase: JobPhase, seen: &ObservedJob) -> Option<String> {
         pods.find_map(|pod| Some(format!("{}: {}", pod.name, why(pod)?)))
     };
     said(&|pod| pod.overdue(seen.now))
-        .or_else(|| said(&|pod| pod.held_up.clone().filter(|_| starts)))
+        .or_else(|| said(&|pod| pod.start_blocker.clone().filter(|_| starts)))
         .or_else(|| said(&|pod| pod.not_ready(seen.now).filter(|_| runs)))
 }

@@ -116,7 +116,7 @@ fn entitled(spec: &JobSpec, seen: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
         return BTreeSet::new();
     }
     for launcher in seen.pods.iter().filter(|pod| pod.worker.is_none()) {
-        if !launcher.gone && launcher.count() == PodOutcome::Active {
+        if !launcher.deleted && launcher.count() == PodOutcome::Active {
             attempts.insert(launcher.instance, launcher.attempt);
         }
     }
@@ -146,7 +146,7 @@ fn entitled(spec: &JobSpec, seen: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
 
 /// Whether a Pod exists, is the job's, and keeps its name for now.
 fn is_there(pod: &KubePod) -> bool {
-    pod.owned && !pod.gone && !pod.leaving && pod.count() == PodOutcome::Active
+    pod.owned && !pod.deleted && !pod.leaving && pod.count() == PodOutcome::Active
 }
 
 fn starts_launcher(plan: &Plan, instance: u32) -> bool {

@@ -22,16 +22,16 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::cache::Cache;
-use super::hear::{JobRef, KnownJobs, called, hear_jobs, key, name_of, reference, unfold};
+use super::hear::{JobRef, KnownJobs, expand, hear_jobs, job_ref, key, name_of, reference};
 use super::kubernetes::{jobs, pods};
 use super::port::PortError;
 use super::reconcile::{Reconciler, Requeue};
-use super::turns::take_turns;
+use super::turns::run_work_queue;
 use crate::crd::IpuJob;
 use crate::resources::ROLE;
 
 /// How many jobs are worked on at the same time: enough to hide the latency of API server and proxy, few enough for both.
-const AT_ONCE: usize = 48;
+const MAX_CONCURRENT_RECONCILES: usize = 48;
 /// The pause after the first failure of a job; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 /// The longest pause after failures.
@@ -81,11 +81,11 @@ pub trait Observer: Send + Sync {
         let _ = (job, outcome);
     }
     /// A job is as this object says.
-    fn heard(&self, job: &Value) {
+    fn watch_connected(&self, job: &Value) {
         let _ = job;
     }
     /// A job is gone, of which this is known: its namespace, name and uid at least.
-    fn gone(&self, job: &Value) {
+    fn job_deleted(&self, job: &Value) {
         let _ = job;
     }
     /// Something was heard by the watch of these objects.
@@ -169,8 +169,8 @@ pub async fn run(
     };
     // Kubernetes Pods first: a job is not worked on before they are known.
     let (known, until_known) = tokio::sync::oneshot::channel();
-    let of_pods = hear_pods(api(&pods()), Arc::clone(&shared), told.clone(), known);
-    let of_partitions = hear_partitions(proxy, Arc::clone(&shared.cache), told.clone());
+    let of_pods = watch_pods(api(&pods()), Arc::clone(&shared), told.clone(), known);
+    let of_partitions = watch_partitions(proxy, Arc::clone(&shared.cache), told.clone());
     let (store, of_jobs) = hear_jobs(api(&jobs()), Arc::clone(&shared), told);
     let work = async {
         if until_known.await.is_err() || store.wait_until_ready().await.is_err() {
@@ -181,14 +181,14 @@ pub async fn run(
         let place = |job: &JobRef| {
             let known = store.get(job);
             let key = known.as_deref().and_then(key);
-            shared.operator.place(key.as_ref())
+            shared.operator.priority(key.as_ref())
         };
         let work = |job: JobRef| {
             let (store, shared) = (store.clone(), Arc::clone(&shared));
             async move {
                 // It is not there any more.
                 let known = store.get(&job)?;
-                let pause = pass(&known, &shared).await;
+                let pause = reconcile_one(&known, &shared).await;
                 let uid = &known.metadata.uid;
                 if store.get(&job).is_none_or(|now| now.metadata.uid != *uid)
                     && let Some(key) = key(&known)
@@ -200,12 +200,19 @@ pub async fn run(
             }
         };
         let waiting = |jobs| options.observer.waiting(jobs);
-        take_turns(queue.take_until(stop), AT_ONCE, place, work, waiting).await;
+        run_work_queue(
+            queue.take_until(stop),
+            MAX_CONCURRENT_RECONCILES,
+            place,
+            work,
+            waiting,
+        )
+        .await;
     };
     let tell = join_all((0..TELLERS).map(|_| async {
         loop {
             let telling = shared.operator.news.next().await;
-            shared.operator.tell(&telling).await;
+            shared.operator.publish(&telling).await;
         }
     }));
     tokio::select! {
@@ -231,7 +238,7 @@ impl Drop for FlushOnDrop {
         if !rest.is_empty() {
             runtime.spawn(async move {
                 let rest = stream::iter(&rest);
-                rest.for_each_concurrent(TELLERS, |telling| shared.operator.tell(telling))
+                rest.for_each_concurrent(TELLERS, |telling| shared.operator.publish(telling))
                     .await;
             });
         }
@@ -239,16 +246,16 @@ impl Drop for FlushOnDrop {
 }
 
 /// One pass; when the job is to be looked at again at the latest.
-async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
+async fn reconcile_one(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     let name = name_of(&reference(job));
     shared.observer.began(&name);
-    let _urgent = shared.operator.news.pass();
-    let work = async { shared.operator.reconcile(&unfold(job)).await };
+    let _urgent = shared.operator.news.reconcile_guard();
+    let work = async { shared.operator.reconcile(&expand(job)).await };
     // What a pass leaves when it breaks off is what a crash leaves, which the next one has to cope with anyhow; and what all
     // passes share is changed under locks that nothing panics under.
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| {
-        let words = said(&*panic);
+        let words = panic_message(&*panic);
         tracing::error!(
             job = name,
             panic = words,
@@ -259,7 +266,7 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
     let wake = match outcome {
         Ok(wake) => wake,
-        Err(error) => return Some(after_failure(job, &error, shared)),
+        Err(error) => return Some(backoff(job, &error, shared)),
     };
     shared
         .failures
@@ -267,20 +274,20 @@ async fn pass(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&name);
     match wake {
-        Requeue::WhenTold => None,
+        Requeue::AwaitChange => None,
         Requeue::After(pause) => Some(pause),
     }
 }
 
 /// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("nothing")
 }
 
 /// When a job is tried again that could not be worked on.
-fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Duration {
+fn backoff(job: &DynamicObject, error: &PortError, shared: &Shared) -> Duration {
     let name = name_of(&reference(job));
     if matches!(error, PortError::Conflict(_) | PortError::NotFound(_)) {
         tracing::debug!(job = name, %error, "a job has changed meanwhile");
@@ -294,7 +301,7 @@ fn after_failure(job: &DynamicObject, error: &PortError, shared: &Shared) -> Dur
     doubled.min(PAUSE_MAX)
 }
 
-async fn hear_pods(
+async fn watch_pods(
     api: Api<DynamicObject>,
     shared: Arc<Shared>,
     told: UnboundedSender<JobRef>,
@@ -309,36 +316,36 @@ async fn hear_pods(
         let value = |pod: &DynamicObject| serde_json::to_value(pod).unwrap_or_default();
         let changed: Vec<JobKey> = match event {
             Ok(Event::Init) => {
-                shared.cache.begin();
+                shared.cache.on_init();
                 Vec::new()
             }
             Ok(Event::InitApply(pod)) => {
-                shared.cache.list(&value(&pod));
+                shared.cache.on_init_apply(&value(&pod));
                 Vec::new()
             }
             Ok(Event::InitDone) => {
-                let changed = shared.cache.end();
+                let changed = shared.cache.on_init_done();
                 if let Some(known) = known.take() {
                     let _ = known.send(());
                 }
                 changed
             }
-            Ok(Event::Apply(pod)) => shared.cache.heard(&value(&pod)).into_iter().collect(),
-            Ok(Event::Delete(pod)) => shared.cache.gone(&value(&pod)).into_iter().collect(),
+            Ok(Event::Apply(pod)) => shared.cache.on_applied(&value(&pod)).into_iter().collect(),
+            Ok(Event::Delete(pod)) => shared.cache.on_deleted(&value(&pod)).into_iter().collect(),
             Err(_) => Vec::new(),
         };
         let names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
         for job in changed.iter().filter(|job| names.has(job)) {
-            let _ = told.unbounded_send(called(job));
+            let _ = told.unbounded_send(job_ref(job));
         }
     }
 }
 
 /// Hears of partitions for ever: the client opens the stream again when it breaks.
-async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedSender<JobRef>) {
+async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedSender<JobRef>) {
     let mut events = proxy.events(None);
     let tell = |job: &JobKey| {
-        let _ = told.unbounded_send(called(job));
+        let _ = told.unbounded_send(job_ref(job));
     };
     // Whose what was, because of what is gone only the id is told.
     let mut known: HashMap<PartitionId, (JobKey, u32)> = HashMap::new();
@@ -348,7 +355,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                 EventKind::Snapshot(list) => {
                     let all = list.partitions.iter().filter_map(of_a_job).collect();
                     let before = std::mem::replace(&mut known, all);
-                    cache.holds_only(known.values().cloned());
+                    cache.replace_holds(known.values().cloned());
                     // Nothing was told of what went while nothing was heard.
                     before
                         .values()
@@ -357,10 +364,10 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                 }
                 EventKind::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
                     Some((id, (job, instance))) => {
-                        cache.holds(&job, instance);
+                        cache.add_hold(&job, instance);
                         if change
                             .partition
-                            .is_none_or(|partition| cache.is_news(&job, &partition))
+                            .is_none_or(|partition| cache.is_change(&job, &partition))
                         {
                             tell(&job);
                         }
@@ -368,7 +375,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
                     }
                     None => {
                         if let Some((job, instance)) = known.remove(&change.id) {
-                            cache.holds_no_more(&job, instance);
+                            cache.remove_hold(&job, instance);
                             tell(&job);
                         }
                     }
@@ -378,7 +385,7 @@ async fn hear_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedS
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, "the proxy's events cannot be heard");
-                cache.hears_nothing();
+                cache.disconnected();
                 tokio::time::sleep(PROXY_PAUSE).await;
                 // From the beginning: a proxy that knows where this stream was tells of changes only, and what is held would not
                 // be known.
@@ -453,7 +460,7 @@ mod tests {
         let mut job: DynamicObject = serde_json::from_value(job).expect("an object");
         job.data = job.data.to_string().into();
         for pause in [PAUSE_FIRST, PAUSE_FIRST * 2, PAUSE_FIRST * 4] {
-            assert_eq!(pass(&job, &shared).await, Some(pause));
+            assert_eq!(reconcile_one(&job, &shared).await, Some(pause));
         }
         assert_eq!(passes.began.load(Ordering::SeqCst), 3);
         let failed = passes.failed.lock().expect("nobody panics");
@@ -489,9 +496,9 @@ mod tests {
         let proxy = ProxyClient::new(&url, options).expect("a client");
         let cache = Arc::new(Cache::new());
         let (told, mut queue) = unbounded();
-        let hearing = tokio::spawn(hear_partitions(proxy, Arc::clone(&cache), told));
+        let hearing = tokio::spawn(watch_partitions(proxy, Arc::clone(&cache), told));
         let is_told = async |told: bool| {
-            while cache.is_told() != told {
+            while cache.is_connected() != told {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

@@ -30,7 +30,7 @@ pub(super) fn events(
     for news in plan
         .reasons
         .iter()
-        .filter(|reason| is_news(reason, before, after, phase))
+        .filter(|reason| is_new_message(reason, before, after, phase))
     {
         events.push(event(Severity::Warning, &news.code, &news.to_string()));
     }
@@ -73,7 +73,7 @@ pub(super) fn events(
 
 /// Whether it is told of by itself: that a process is gone, that an instance has failed for good, or that it gave its partition back. All
 /// are reasons of the one pass that closes the attempt or has the verdict.
-fn is_news(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
+fn is_new_message(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
     let of = |status: &IpuJobStatus| {
         let index = reason.numbers.get("instance").copied();
         let mut all = status.instances.iter();

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 /// No pause is longer: then is long enough to look again.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is in order of a moment; of the same moment, in the order in which it came.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl<T: Clone + Eq + Hash, M: Copy + Ord> PriorityQueue<T, M> {
 /// the same at once, and first on what waits since the earliest moment, as `since` says. What is told of while it is worked on is
 /// worked on again. When `told` ends, what is under way is ended and nothing is begun. Everything stops if this is dropped. `waiting`
 /// is told how many wait for their turn whenever that changes.
-pub(super) async fn take_turns<T, M, F>(
+pub(super) async fn run_work_queue<T, M, F>(
     told: impl Stream<Item = T>,
     most: usize,
     since: impl Fn(&T) -> M,
@@ -126,7 +126,7 @@ pub(super) async fn take_turns<T, M, F>(
                     let at = since(&what);
                     ready.put(what, at);
                 } else if let Some(pause) = pause {
-                    later.put(what, Instant::now() + pause.min(LONGEST));
+                    later.put(what, Instant::now() + pause.min(MAX_DELAY));
                 }
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if open && due.is_some() => {
@@ -182,7 +182,7 @@ mod tests {
         };
         let kept = Arc::clone(&log);
         let waiting = move |many| kept.lock().expect("nobody panics").waiting.push(many);
-        let loops = tokio::spawn(take_turns(told, most, |what| *what, work, waiting));
+        let loops = tokio::spawn(run_work_queue(told, most, |what| *what, work, waiting));
         (tell, log, loops)
     }
 
@@ -261,7 +261,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_panic_that_whoever_works_does_not_catch_is_not_hidden() {
         let (tell, told) = unbounded();
-        let loops = tokio::spawn(take_turns(
+        let loops = tokio::spawn(run_work_queue(
             told,
             1,
             |what: &u32| *what,

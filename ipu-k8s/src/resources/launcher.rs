@@ -70,7 +70,7 @@ impl ResourceBuilder<'_> {
             "containers".to_owned(),
             json!([self.launching_container(first, place)]),
         );
-        self.finish(&mut spec, place);
+        self.apply_pod_defaults(&mut spec, place);
         let name = self.spec.launcher_name(instance);
         json!({
             "apiVersion": "v1",

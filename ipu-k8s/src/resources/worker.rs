@@ -47,7 +47,7 @@ impl ResourceBuilder<'_> {
             volumes.push(self.config_volume(instance));
             spec.insert("volumes".to_owned(), Value::Array(volumes));
         }
-        self.finish(&mut spec, place);
+        self.apply_pod_defaults(&mut spec, place);
         json!({
             "apiVersion": "v1",
             "kind": "Pod",

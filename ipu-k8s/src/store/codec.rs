@@ -189,14 +189,14 @@ fn goes_on(first: u64, last: u64, next: u64) -> bool {
 
 fn unpack_places(places: &Value) -> Option<Value> {
     /// Longer than any partition: what says more is damaged, and must not take all memory.
-    const MOST: u64 = 4096;
+    const MAX_ITEMS: u64 = 4096;
     let mut all = Vec::new();
     for run in places.as_str()?.split(',') {
         let (domain, ipus) = run.split_once(':')?;
         let domain: u64 = domain.parse().ok()?;
         let (first, last) = ipus.split_once('-').unwrap_or((ipus, ipus));
         let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        if first.abs_diff(last) > MOST {
+        if first.abs_diff(last) > MAX_ITEMS {
             return None;
         }
         let place = |ipu: u64| json!({"linkDomain": domain, "ipu": ipu});

@@ -43,7 +43,7 @@ const PAGE: &str = ".page";
 const RECORD: &str = "h.";
 
 /// How many records one write appends at most: far fewer than the API server takes in one.
-const AT_ONCE: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// How much of the log of usage is kept.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ fn failed_test(failure: &Failure) -> bool {
 fn is_too_long(failure: &Failure) -> bool {
     ["may not exceed", "may not be more than", "request is too large"]
         .iter()
-        .any(|words| failure.says(words))
+        .any(|words| failure.message_contains(words))
 }
 
 impl ConfigMapStore {
@@ -346,7 +346,7 @@ impl ConfigMapStore {
 impl UsageLog for ConfigMapStore {
     /// Takes some hundred records at a time; if a later part fails, those of the first are there already and come again.
     async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
-        for part in records.chunks(AT_ONCE) {
+        for part in records.chunks(MAX_BATCH) {
             let open = self.append_to_open(part).await?;
             self.pace.count(open.bytes());
             if open.bytes() > self.options.usage.open_bytes

@@ -81,7 +81,7 @@ impl ReviewResponse {
     }
 
     /// Refuses a request that makes no sense.
-    pub(super) fn unusable(request: &Request, message: &str) -> Self {
+    pub(super) fn bad_request(request: &Request, message: &str) -> Self {
         Self {
             verdict: ReviewVerdict::Refused {
                 code: 400,

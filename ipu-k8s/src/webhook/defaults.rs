@@ -24,7 +24,7 @@ pub(super) fn patch(new: &Value, old: Option<&Value>) -> Vec<Value> {
 }
 
 fn finalizer(new: &Value, spec: &Map<String, Value>, patch: &mut Vec<Value>) {
-    if IpuJob::another(given(spec, "managedBy").and_then(Value::as_str)).is_some() {
+    if IpuJob::other_manager_in(given(spec, "managedBy").and_then(Value::as_str)).is_some() {
         return;
     }
     let Some(metadata) = new.get("metadata").and_then(Value::as_object) else {

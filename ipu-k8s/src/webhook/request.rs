@@ -91,7 +91,7 @@ pub(super) enum ReviewTarget<'a> {
     /// Nothing that is judged, such as a deletion.
     Nothing,
     /// Something else than an IPUJob.
-    Stranger(String),
+    OtherResource(String),
     /// An IPUJob that is created, or one instead of an old one.
     Job { new: &'a Value, old: Option<&'a Value> },
     /// The number of instances of an IPUJob.
@@ -134,7 +134,7 @@ impl Request {
         };
         let Resource { group, resource } = &self.resource;
         if group != "graphcore.ai" || resource != "ipujobs" {
-            return ReviewTarget::Stranger(format!("{resource}.{group}"));
+            return ReviewTarget::OtherResource(format!("{resource}.{group}"));
         }
         let new = &self.object;
         match self.sub_resource.as_deref().unwrap_or_default() {

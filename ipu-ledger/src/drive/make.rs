@@ -306,7 +306,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     ) -> Result<Entry, LedgerError> {
         let location = self.check_found(at, &entry, fence).await?;
         let id = entry.id;
-        self.apply(move |state| state.reset_instead(&id, fence, location.clone()))
+        self.apply(move |state| state.downgrade_to_reset(&id, fence, location.clone()))
             .await
     }
 

@@ -113,8 +113,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.window().now);
         let seen = entry.clone();
         let gone = move |state: &LedgerState| match state.get(&id) {
-            Some(_) => state.still(&seen).and_then(|()| state.gone(&id, answered, now)),
-            None => state.gone(&id, answered, now),
+            Some(_) => state
+                .ensure_unchanged(&seen)
+                .and_then(|()| state.remove_released(&id, answered, now)),
+            None => state.remove_released(&id, answered, now),
         };
         match self.apply(gone).await {
             Ok(()) => {
@@ -134,7 +136,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
 }
 
 fn later(detail: &str) -> Released {
-    Released::Later {
+    Released::InProgress {
         detail: detail.into(),
     }
 }

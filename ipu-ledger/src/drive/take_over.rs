@@ -58,7 +58,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     let (id, answered, window) =
                         (entry.id.clone(), self.book.answered(&entry.id), self.windows());
                     let found = self.apply_to(&entry, move |state| {
-                        state.take_up_found(&id, answered, location.clone(), window())
+                        state.claim_found(&id, answered, location.clone(), window())
                     });
                     return Ok(TakenOver::Call(found.await?));
                 }

@@ -65,7 +65,7 @@ impl ListingSlot {
     }
 
     /// What is there for somebody who needs a list that was asked for at `not_before` or later.
-    pub(super) fn look(&self, not_before: Instant) -> CacheLookup {
+    pub(super) fn lookup(&self, not_before: Instant) -> CacheLookup {
         let state = locked(&self.state);
         match (&state.seen, state.asked) {
             (Some(seen), _) if seen.at >= not_before => CacheLookup::Use(seen.listing.clone()),

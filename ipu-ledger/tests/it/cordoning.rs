@@ -34,7 +34,7 @@ async fn a_controller_that_would_choose_what_is_cordoned_is_told_other_ipus() {
         assert!(bench.controller.ipus(&id(job)).iter().all(|ipu| ipu.ipu >= 4));
     }
     let mut fourth = request("d", 4);
-    fourth.line = OnNoCapacity::Refuse;
+    fourth.line = OnNoCapacity::Reject;
     let EnsureOutcome::Refused(waiting) = ledger.ensure(fourth).await.unwrap() else {
         panic!("the rest is excluded");
     };

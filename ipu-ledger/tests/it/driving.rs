@@ -123,7 +123,7 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
 
     let ledger = bench.ledger();
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    assert!(matches!(released, Released::Later { .. }), "{released:?}");
+    assert!(matches!(released, Released::InProgress { .. }), "{released:?}");
     assert_eq!(state_of(&ledger, "a").await, "releasing");
     advance(20).await;
     assert_eq!(bench.controller.ids(), [id("a")], "the create came after all");
@@ -195,7 +195,7 @@ async fn a_release_is_durable_while_the_controller_is_down() {
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     bench.controller.go_down();
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    assert!(matches!(released, Released::Later { .. }));
+    assert!(matches!(released, Released::InProgress { .. }));
     bench.controller.come_up();
     advance(60).await;
     let report = bench.ledger().repair(&crate::setup::unknown).await.unwrap();
@@ -396,7 +396,7 @@ async fn somebody_dead_in_the_line_does_not_block_it() {
 async fn whoever_does_not_want_to_wait_leaves_no_trace() {
     let bench = bench();
     let mut large = request("a", 32);
-    large.line = OnNoCapacity::Refuse;
+    large.line = OnNoCapacity::Reject;
     let error = bench
         .ledger()
         .ensure_active(large, &mut |_| {})

@@ -47,7 +47,7 @@ async fn lives<S: LedgerStore>(store: S) {
     assert_eq!(waiting.reason.code, "NotEnoughFree");
     assert_eq!(waiting.blockers[0].owner, Some(owner("big")));
     let mut refuse = request("other", 4);
-    refuse.line = OnNoCapacity::Refuse;
+    refuse.line = OnNoCapacity::Reject;
     assert!(matches!(
         ledger.ensure(refuse).await.unwrap(),
         EnsureOutcome::Refused(_)

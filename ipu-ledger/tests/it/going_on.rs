@@ -8,10 +8,10 @@ use ipu_ledger::{EntryState, LedgerError, Released};
 use crate::setup::{Bench, TestLedger, id, owner, request};
 
 /// Longer than a release waits for its controller.
-const SLOW: Duration = Duration::from_secs(60);
+const SLOW_CALL: Duration = Duration::from_secs(60);
 
 async fn until_gone(ledger: &TestLedger, name: &str) {
-    while let Released::Later { .. } = ledger.release(&id(name), &owner(name), None).await.unwrap() {
+    while let Released::InProgress { .. } = ledger.release(&id(name), &owner(name), None).await.unwrap() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -19,7 +19,7 @@ async fn until_gone(ledger: &TestLedger, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn what_was_given_back_since_is_not_made_again() {
     let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW);
+    bench.controller.operation(SLOW_CALL);
     let (one, other) = (bench.ledger(), bench.ledger());
     one.ensure(request("mine", 4)).await.unwrap();
     let seen = one.get(&id("mine")).await.unwrap().unwrap();
@@ -40,7 +40,7 @@ async fn what_was_given_back_since_is_not_made_again() {
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_for_again_is_not_given_back_by_whoever_saw_it_go() {
     let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW);
+    bench.controller.operation(SLOW_CALL);
     let (one, other) = (bench.ledger(), bench.ledger());
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
     one.release(&id("mine"), &owner("mine"), None).await.unwrap();
@@ -64,7 +64,7 @@ async fn what_is_asked_for_again_is_not_given_back_by_whoever_saw_it_go() {
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_what_another_gives_back_is_told_and_leaves_nothing() {
     let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW);
+    bench.controller.operation(SLOW_CALL);
     let (one, other) = (bench.ledger(), bench.ledger());
     one.ensure_active(request("first", 16), &mut |_| {})
         .await

@@ -48,7 +48,7 @@ async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeControll
             Err(error) => panic!("{error}"),
         },
         6 | 7 => match ledger.release(&id, &job.request.owner, None).await.unwrap() {
-            Released::Later { .. } => Done::Other,
+            Released::InProgress { .. } => Done::Other,
             _ => Done::Released,
         },
         8 => {

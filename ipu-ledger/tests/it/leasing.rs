@@ -40,7 +40,7 @@ fn a_lease_is_read_as_it_was_written_and_nothing_else_is_one() {
         1
     );
     let longest = Lease::of(Duration::MAX, Timestamp::from_millis(0));
-    assert_eq!(longest.length(), Lease::LONGEST);
+    assert_eq!(longest.length(), Lease::MAX_DURATION);
     assert_eq!(longest.to_string().parse(), Ok(longest));
     for text in [
         "",

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 /// How many jobs run in all, at most how many at a time, and after how many the build is another one.
 const JOBS: usize = 96;
-const AT_A_TIME: usize = 12;
+const MAX_CONCURRENT: usize = 12;
 const JOBS_OF_A_BUILD: usize = 12;
 
 /// The fields of an entry of format 1. Never add to this: the builds that wrote it are out there.
@@ -181,7 +181,7 @@ pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore)
     let mut jobs = JoinSet::new();
     let mut builds = vec![Build::Previous];
     for number in 0..JOBS {
-        while jobs.len() >= AT_A_TIME {
+        while jobs.len() >= MAX_CONCURRENT {
             jobs.join_next().await.unwrap().unwrap();
         }
         if done.load(Ordering::SeqCst) >= builds.len() * JOBS_OF_A_BUILD {
@@ -229,7 +229,7 @@ async fn run(number: usize, now: Arc<RwLock<AnyLedger>>, controller: FakeControl
         controller.use_it(&request.id);
         controller.leave(&request.id);
     }
-    while let Released::Later { .. } = serving()
+    while let Released::InProgress { .. } = serving()
         .release(&request.id, &request.owner, None)
         .await
         .unwrap()

@@ -61,7 +61,7 @@ async fn timed<T>(work: impl Future<Output = T>) -> (Duration, T) {
 
 const HANGS: Duration = Duration::from_secs(600);
 const A_MOMENT: Duration = Duration::from_millis(200);
-const SHORTLY: Duration = Duration::from_millis(1_200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_next_one() {
@@ -72,7 +72,7 @@ async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_ne
         matches!(answer, Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(_))),
         "{answer:?}"
     );
-    assert!(took < SHORTLY, "{took:?}");
+    assert!(took < SHORT_TIMEOUT, "{took:?}");
     // As long as it is silent, nobody else waits for it at all.
     for job in ["b", "c"] {
         let (took, answer) = timed(two.ledger.ensure(request(job, 4))).await;
@@ -88,7 +88,7 @@ async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_ne
     for number in 0..60 {
         let spec = PartitionSpec::of_size(1.try_into().unwrap());
         let (took, rooms) = timed(two.ledger.query(&spec)).await;
-        assert!(took < SHORTLY, "{number}: {took:?}");
+        assert!(took < SHORT_TIMEOUT, "{number}: {took:?}");
         let rooms = rooms.unwrap();
         assert!(rooms.iter().any(|(_, room)| room.is_ok()), "{rooms:?}");
         advance(2).await;
@@ -105,12 +105,12 @@ async fn who_does_not_fit_elsewhere_is_told_which_controller_is_silent() {
     advance(1).await;
     two.first_is_slow_by(HANGS, 100);
     let mut refuse = request("a", 4);
-    refuse.line = OnNoCapacity::Refuse;
+    refuse.line = OnNoCapacity::Reject;
     let (took, answer) = timed(two.ledger.ensure(refuse)).await;
     let EnsureOutcome::Refused(waiting) = answer.unwrap() else {
         panic!("there is no room");
     };
-    assert!(took < SHORTLY, "{took:?}");
+    assert!(took < SHORT_TIMEOUT, "{took:?}");
     let words = &waiting.reason.message;
     assert!(
         words.contains("first has been silent for more than 1s"),
@@ -130,7 +130,7 @@ async fn a_controller_that_is_slow_is_silent_at_first_and_then_used_by_what_it_l
     two.first_is_slow_by(Duration::from_secs(3), 100);
     let (took, answer) = timed(two.ledger.ensure(pinned("a", "first", 4))).await;
     assert!(matches!(answer, Ok(EnsureOutcome::Waiting(_))), "{answer:?}");
-    assert!(took < SHORTLY, "{took:?}");
+    assert!(took < SHORT_TIMEOUT, "{took:?}");
     advance(3).await;
     for _ in 0..10 {
         let (took, stats) = timed(two.ledger.stats()).await;

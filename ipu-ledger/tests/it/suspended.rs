@@ -111,7 +111,7 @@ async fn a_remove_call_begins_within_its_fence_although_its_process_was_suspende
     bench.controller.operation(Duration::from_secs(90));
     let moved = moved_on(&bench, "remove", async |ledger| {
         let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-        assert!(matches!(released, Released::Later { .. }), "{released:?}");
+        assert!(matches!(released, Released::InProgress { .. }), "{released:?}");
     });
     let moved = moved.await;
     assert!(moved >= Duration::from_secs(20), "{moved:?}");

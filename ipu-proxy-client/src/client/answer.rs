@@ -48,7 +48,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn bad(url: &str, status: StatusCode, detail: String) -> ClientError {
-    ClientError::BadAnswer {
+    ClientError::InvalidResponse {
         url: url.to_owned(),
         status: status.as_u16(),
         detail,
@@ -93,7 +93,7 @@ mod tests {
             let error =
                 read::<Usage>("http://proxy", status, &HeaderMap::new(), body.as_bytes()).unwrap_err();
             let text = error.to_string();
-            assert!(matches!(error, ClientError::BadAnswer { .. }), "{text}");
+            assert!(matches!(error, ClientError::InvalidResponse { .. }), "{text}");
             assert!(text.contains("<html>") && text.len() < 400, "{text}");
         }
     }

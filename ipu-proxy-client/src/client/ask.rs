@@ -7,7 +7,7 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
-use super::LONGEST_WAIT;
+use super::MAX_WAIT;
 use super::error::ClientError;
 
 /// Whether a request may be sent again if it is not known what became of it.
@@ -75,7 +75,7 @@ impl ApiRequest {
 
     /// The proxy is to answer after this time at the latest.
     pub(crate) fn waiting(self, wait: Duration) -> Self {
-        let wait = wait.min(LONGEST_WAIT);
+        let wait = wait.min(MAX_WAIT);
         if wait.is_zero() {
             return self;
         }
@@ -111,7 +111,7 @@ mod tests {
         };
         let asked = ask(Duration::from_secs(3600));
         assert_eq!(asked.path, "/v1/partitions/p?wait=60000ms");
-        assert_eq!(asked.extra, LONGEST_WAIT);
+        assert_eq!(asked.extra, MAX_WAIT);
         assert_eq!(ask(Duration::ZERO).path, "/v1/partitions/p");
     }
 

@@ -26,7 +26,7 @@ pub enum SetupError {
         "{url:?} needs a file with the certificates that are trusted; those of the system are in a file such as \
          /etc/ssl/certs/ca-certificates.crt"
     )]
-    NobodyTrusted {
+    MissingCaCertificate {
         /// What was given.
         url: String,
     },
@@ -68,7 +68,7 @@ pub enum ClientError {
     },
     /// A certificate was refused, ours by the proxy or the proxy's by us.
     #[error("no trust between us and the proxy at {url}: {detail}")]
-    Untrusted {
+    TlsRejected {
         /// Where the proxy is.
         url: String,
         /// What is wrong with which certificate.
@@ -76,7 +76,7 @@ pub enum ClientError {
     },
     /// The connection broke before the answer was there: what was asked for may have been done.
     #[error("the connection to the proxy at {url} broke: {detail}")]
-    Broken {
+    ConnectionLost {
         /// Where the proxy is.
         url: String,
         /// How.
@@ -92,7 +92,7 @@ pub enum ClientError {
     },
     /// The answer is not one of a proxy.
     #[error("{url} answers {status}, which is not understood: {detail}")]
-    BadAnswer {
+    InvalidResponse {
         /// Who answered.
         url: String,
         /// The HTTP status.
@@ -161,9 +161,9 @@ impl ClientError {
             Self::Refused { problem, .. } => {
                 problem.status >= 500 && problem.code != super::retry::OVERLOADED
             }
-            Self::Broken { .. } | Self::Timeout { .. } | Self::BadAnswer { .. } => true,
+            Self::ConnectionLost { .. } | Self::Timeout { .. } | Self::InvalidResponse { .. } => true,
             Self::Unreachable { .. }
-            | Self::Untrusted { .. }
+            | Self::TlsRejected { .. }
             | Self::Token { .. }
             | Self::Request { .. }
             | Self::PartitionFailed { .. }

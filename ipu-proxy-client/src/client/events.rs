@@ -186,7 +186,7 @@ impl Reader {
     }
 
     fn parse<T: DeserializeOwned>(&self, data: &str) -> Result<T, ClientError> {
-        serde_json::from_str(data).map_err(|error| ClientError::BadAnswer {
+        serde_json::from_str(data).map_err(|error| ClientError::InvalidResponse {
             url: self.transport.url().to_owned(),
             status: 200,
             detail: error.to_string(),

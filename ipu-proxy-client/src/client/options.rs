@@ -13,9 +13,9 @@ use super::error::ClientError;
 use super::tls::TlsFiles;
 
 /// How long a connection may take to be made: longer than the longest round trip, with one lost packet.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take: the proxy gives a controller that hangs up after ten seconds.
-const DEADLINE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a request is sent in all: with its pauses that bridges a restart of a load balancer.
 const ATTEMPTS: u32 = 4;
 /// The longest first pause.
@@ -123,8 +123,8 @@ impl Default for ClientOptions {
             token: None,
             #[cfg(feature = "tls")]
             tls: None,
-            connect_deadline: CONNECT_DEADLINE,
-            deadline: DEADLINE,
+            connect_deadline: CONNECT_TIMEOUT,
+            deadline: REQUEST_TIMEOUT,
             retry: RetryOptions::default(),
         }
     }

@@ -60,9 +60,9 @@ fn again(error: &ClientError, repeat: Idempotency) -> RetryDecision {
                 _ => RetryDecision::Never,
             }
         }
-        ClientError::Broken { .. } if safe => RetryDecision::Soon,
+        ClientError::ConnectionLost { .. } if safe => RetryDecision::Soon,
         // What stands between us and the proxy.
-        ClientError::BadAnswer {
+        ClientError::InvalidResponse {
             status: 502..=504, ..
         } if safe => RetryDecision::Soon,
         // Whoever waited that long is better told than kept for as long again.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn broken() -> ClientError {
-        ClientError::Broken {
+        ClientError::ConnectionLost {
             url: "http://proxy".to_owned(),
             detail: "reset".to_owned(),
         }

@@ -145,11 +145,11 @@ impl Transport {
         self.client.request(request).await.map_err(|error| {
             let (url, detail) = (self.url.clone(), chain(&error));
             if is_distrust(&error) {
-                ClientError::Untrusted { url, detail }
+                ClientError::TlsRejected { url, detail }
             } else if error.is_connect() {
                 ClientError::Unreachable { url, detail }
             } else {
-                ClientError::Broken { url, detail }
+                ClientError::ConnectionLost { url, detail }
             }
         })
     }
@@ -161,7 +161,7 @@ impl Transport {
     }
 
     pub(crate) fn broken(&self, detail: String) -> ClientError {
-        ClientError::Broken {
+        ClientError::ConnectionLost {
             url: self.url.clone(),
             detail,
         }
@@ -235,7 +235,7 @@ fn check_plain(url: &str, options: &ClientOptions) -> Result<(), SetupError> {
 fn check_secure(url: &str, options: &ClientOptions) -> Result<(), SetupError> {
     match &options.tls {
         Some(files) => super::tls::config(files).map(drop),
-        None => Err(SetupError::NobodyTrusted { url: url.to_owned() }),
+        None => Err(SetupError::MissingCaCertificate { url: url.to_owned() }),
     }
 }
 

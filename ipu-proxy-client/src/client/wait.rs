@@ -6,13 +6,13 @@ use ipu_core::PartitionId;
 use tokio::time::Instant;
 
 use super::error::ClientError;
-use super::{DeletePartition, LONGEST_WAIT, OnNoCapacity, ProxyClient};
+use super::{DeletePartition, MAX_WAIT, OnNoCapacity, ProxyClient};
 use crate::documents::{
     BlockerDocument, CordonRequest, DeletedDocument, HoldState, PartitionDocument, PutPartition,
 };
 
 /// How long one of several requests waits: so often is heard what has changed about the wait.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause after the first look that did not wait by itself.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause.
@@ -119,7 +119,7 @@ impl ProxyClient {
                 }
                 PollResult::See => self.partition(id).await,
             };
-            wait = LOOK;
+            wait = POLL_INTERVAL;
             let partition = answer.map_err(|error| failed(error, id))?;
             match partition.state {
                 HoldState::Active => return Ok(partition),
@@ -157,7 +157,7 @@ impl ProxyClient {
         let mut how = how.clone();
         loop {
             let looked = Instant::now();
-            how.wait = LOOK.min(looks.left()).min(LONGEST_WAIT);
+            how.wait = POLL_INTERVAL.min(looks.left()).min(MAX_WAIT);
             let left = self.delete(id, &how).await?;
             if left.state == HoldState::Gone {
                 return Ok(());
@@ -229,8 +229,8 @@ mod tests {
     async fn a_look_that_waited_by_itself_is_followed_by_the_next() {
         let mut looks = PollLoop::new(Duration::MAX);
         let looked = Instant::now();
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         looks.pause(looked, String::new).await.unwrap();
-        assert_eq!(looked.elapsed(), LOOK);
+        assert_eq!(looked.elapsed(), POLL_INTERVAL);
     }
 }

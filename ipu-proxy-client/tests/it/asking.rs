@@ -101,7 +101,7 @@ async fn what_is_safe_is_sent_again_after_a_broken_connection_and_a_reset_is_not
     let script = Script::of(&[String::new()]).await;
     let how = ResetPartition::default();
     let error = script.client(hurried()).reset(&id(), &how).await.unwrap_err();
-    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
+    assert!(matches!(error, ClientError::ConnectionLost { .. }), "{error}");
     assert!(error.may_have_happened());
     assert_eq!(script.asked().len(), 1);
 }
@@ -178,7 +178,7 @@ async fn nobody_there_nothing_said_and_nonsense_are_told_apart() {
     let script = Script::of(&[ok("<html>")]).await;
     let error = script.client(hurried()).stats().await.unwrap_err();
     assert!(
-        matches!(error, ClientError::BadAnswer { status: 200, .. }),
+        matches!(error, ClientError::InvalidResponse { status: 200, .. }),
         "{error}"
     );
 }
@@ -228,7 +228,7 @@ async fn the_partition_of_another_owner_is_no_answer() {
         (partition("1", 0, 8), "size"),
     ] {
         let error = put(answer).await.unwrap_err();
-        assert!(matches!(error, ClientError::BadAnswer { .. }), "{error}");
+        assert!(matches!(error, ClientError::InvalidResponse { .. }), "{error}");
         assert!(error.to_string().contains(differs), "{error}");
     }
 }

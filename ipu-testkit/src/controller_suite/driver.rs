@@ -30,7 +30,7 @@ const WANTED: [u32; 6] = [2, 4, 8, 4, 2, 8];
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Far longer than all of them need one after another.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is lost".
 async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab: Harness) -> CaseOutcome {
@@ -54,9 +54,9 @@ async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab:
         };
         owners.spawn(life.run());
     }
-    let Ok(ended) = tokio::time::timeout(PATIENCE, owners.join_all()).await else {
+    let Ok(ended) = tokio::time::timeout(TIMEOUT, owners.join_all()).await else {
         let rule = "whoever waits gets a partition, and can give it back";
-        let seen = format!("some were still at it after {PATIENCE:?}");
+        let seen = format!("some were still at it after {TIMEOUT:?}");
         return Err(broken(rule, "all owners end", seen));
     };
     ended.into_iter().collect::<CaseOutcome>()?;
@@ -177,7 +177,7 @@ impl Tenant {
                     .release(&request.id, &owner, Some(request.attempt))
                     .await,
             )? {
-                Released::Later { .. } => tokio::time::sleep(Duration::from_millis(5)).await,
+                Released::InProgress { .. } => tokio::time::sleep(Duration::from_millis(5)).await,
                 _ => return Ok(()),
             }
         }

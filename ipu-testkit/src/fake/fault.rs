@@ -9,7 +9,7 @@ use crate::random::Random;
 const LATEST: u32 = 15_000;
 
 /// The longest that a random slow answer takes: beyond the deadline of a call, 10 s.
-const SLOWEST: u32 = 12_000;
+const MAX_DELAY_MS: u32 = 12_000;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl FaultRates {
             3 => Fault::LostReply,
             4 => Fault::Duplicate,
             5 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
-            _ => Fault::Slow(Duration::from_millis(u64::from(random.below(SLOWEST)))),
+            _ => Fault::Slow(Duration::from_millis(u64::from(random.below(MAX_DELAY_MS)))),
         })
     }
 }

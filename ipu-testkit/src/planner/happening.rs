@@ -67,7 +67,7 @@ impl JobEvent {
     /// # Errors
     ///
     /// What is wrong with a change of the job.
-    pub fn happen(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
+    pub fn inject(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
         let at = world.seen.now;
         match self {
             Self::Progress => world.progress(),

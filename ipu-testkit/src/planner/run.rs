@@ -151,7 +151,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                         done.map_err(|trespass| shared(&world, &trespass))?;
                     }
                 }
-                Event::Happening(happening) => happen(&mut world, happening),
+                Event::Happening(happening) => inject_next(&mut world, happening),
             }
         }
         self.becomes_still(&world)
@@ -210,7 +210,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             if moved || rests {
                 continue;
             }
-            match plan.wake {
+            match plan.requeue_after {
                 Some(wake) => world.after(wake),
                 None if quiet > 3 => break,
                 None => {}
@@ -341,8 +341,8 @@ fn change(world: &mut JobWorld, word: &str) {
     world.change([word]).expect("any small job can run");
 }
 
-fn happen(world: &mut JobWorld, happening: &JobEvent) {
-    happening.happen(world).expect("any small job can run");
+fn inject_next(world: &mut JobWorld, happening: &JobEvent) {
+    happening.inject(world).expect("any small job can run");
 }
 
 /// Every process that does the job's work ends well; gives the lines of the story.
@@ -357,7 +357,7 @@ fn everything_succeeds(world: &mut JobWorld) -> Vec<String> {
     for instance in 0..world.job.instances() {
         for who in &numbers {
             let ends = JobEvent::Process(instance, *who, ProcessEnd::Ends(Exit::Code(0)));
-            if ends.happen(world) == Ok(EventEffect::Found) {
+            if ends.inject(world) == Ok(EventEffect::Found) {
                 story.push(ends.to_string());
             }
         }

@@ -94,7 +94,7 @@ impl JobWorld {
         let words: Vec<String> = words.into_iter().map(Into::into).collect();
         Ok(Self {
             job: job_from_words(words.iter().map(String::as_str))?,
-            seen: Observation::of_new_job(Timestamp::from_millis(0)),
+            seen: Observation::for_new_job(Timestamp::from_millis(0)),
             room: CapacityState::Free,
             finalized: false,
             words,
@@ -141,7 +141,7 @@ impl JobWorld {
         let instances = &mut self.seen.instances;
         let at = instances.partition_point(|known| known.index < index);
         if instances.get(at).is_none_or(|known| known.index != index) {
-            instances.insert(at, InstanceFacts::nothing(index));
+            instances.insert(at, InstanceFacts::empty(index));
         }
         &mut instances[at]
     }
@@ -173,7 +173,7 @@ impl JobWorld {
             worker: (who != ProcessRole::Launcher).then_some(process.index),
             attempt: process.attempt,
         });
-        self.instance(instance).gone.extend(gone);
+        self.instance(instance).missing.extend(gone);
         self.forget(instance, who);
     }
 
@@ -352,10 +352,10 @@ impl JobWorld {
         instances.all(|facts| {
             // What was taken away is not there.
             let left = InstanceFacts {
-                gone: Vec::new(),
+                missing: Vec::new(),
                 ..facts.clone()
             };
-            left == InstanceFacts::nothing(facts.index)
+            left == InstanceFacts::empty(facts.index)
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::strategies::InventoryChange;
 pub(super) type Cheaper = dyn Fn(&ReferenceInventory, &PlacementRequest, &Block) -> Option<Block>;
 
 /// How often the same is asked again.
-pub(super) const AGAIN: usize = 4;
+pub(super) const REPEATS: usize = 4;
 
 /// Blocks of one size are placed until nothing fits if no more than this fit: enough to fill a link domain with IPUs.
 const FILL_LIMIT: u32 = 64;
@@ -132,7 +132,7 @@ impl PropertyChecker<'_> {
         policy: &dyn PlacementPolicy,
         first: &Placement,
     ) -> Result<(), Box<BrokenProperty>> {
-        for _ in 0..AGAIN {
+        for _ in 0..REPEATS {
             let again = ask(scene, scene.inventory, policy)?;
             if again != *first {
                 let what = format!(
@@ -366,7 +366,7 @@ fn does(placement: &Placement) -> String {
 }
 
 thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
+    static SUPPRESS_PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs what may panic, and answers the message then, without a backtrace for each of the many tries of a search.
@@ -375,14 +375,14 @@ pub(super) fn quietly<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(|| {
         let usual = take_hook();
         set_hook(Box::new(move |panic| {
-            if !QUIET.get() {
+            if !SUPPRESS_PANICS.get() {
                 usual(panic);
             }
         }));
     });
-    QUIET.set(true);
+    SUPPRESS_PANICS.set(true);
     let result = catch_unwind(AssertUnwindSafe(what));
-    QUIET.set(false);
+    SUPPRESS_PANICS.set(false);
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))

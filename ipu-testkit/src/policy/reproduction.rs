@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ipu_core::{Block, Impossible, IpuAddress, PlacementRequest, Topology};
 
-use super::judge::{AGAIN, backwards, forwards};
+use super::judge::{REPEATS, backwards, forwards};
 use super::property::{BrokenProperty, Reproduction};
 use crate::strategies::InventoryChange;
 
@@ -215,7 +215,7 @@ fn assertion(body: &mut String, broken: &BrokenProperty, policy: &str) {
             );
         }
         Reproduction::Again => {
-            line(body, &format!("for _ in 0..{AGAIN} {{"));
+            line(body, &format!("for _ in 0..{REPEATS} {{"));
             line(
                 body,
                 "    assert_eq!(place(&inventory, &request, &policy), placement);",

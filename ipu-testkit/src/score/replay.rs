@@ -145,7 +145,7 @@ impl<'a> ReplayRun<'a> {
         inventory: &Inventory,
         options: &ScoreOptions,
     ) -> Self {
-        let capacity = inventory.everything().capacity();
+        let capacity = inventory.whole_view().capacity();
         let hopeful = std::array::from_fn(|order| {
             if capacity.is_none_or(|capacity| (capacity.order() as usize) < order) {
                 return Err(WaitReason::TooLarge);

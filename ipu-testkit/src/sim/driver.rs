@@ -135,7 +135,7 @@ impl JobDriver {
         if moved == Applied::Moved || plan.status != seen.observation.status {
             return Ok(PassOutcome::Moved);
         }
-        Ok(PassOutcome::Rests(plan.wake))
+        Ok(PassOutcome::Rests(plan.requeue_after))
     }
 
     /// Checks the plan, counts its reasons, and shows it to whoever wants to see it.
@@ -176,7 +176,7 @@ impl JobDriver {
         let (spec, owner, mut observation) = {
             let state = self.world.state();
             let job = &state.jobs[self.job];
-            let mut observation = Observation::of_new_job(Timestamp::from_millis(0));
+            let mut observation = Observation::for_new_job(Timestamp::from_millis(0));
             observation.submitted = job.submitted;
             observation.deleted = job.deleted;
             observation.status = job.status.clone();
@@ -184,9 +184,7 @@ impl JobDriver {
         };
         let mut known: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
         let facts_of = |known: &mut BTreeMap<u32, InstanceFacts>, index: u32| {
-            known
-                .entry(index)
-                .or_insert_with(|| InstanceFacts::nothing(index));
+            known.entry(index).or_insert_with(|| InstanceFacts::empty(index));
         };
         (0..spec.instances()).for_each(|index| facts_of(&mut known, index));
         let recorded = observation.status.instances.iter().map(|instance| instance.index);
@@ -211,14 +209,14 @@ impl JobDriver {
         for (instance, role, process) in self.world.processes().facts(self.job, now) {
             let facts = known
                 .entry(instance)
-                .or_insert_with(|| InstanceFacts::nothing(instance));
+                .or_insert_with(|| InstanceFacts::empty(instance));
             match role {
                 SimRole::Launcher => facts.launcher = Some(process),
                 SimRole::Worker(_) => facts.workers.push(process),
             }
         }
         observation.now = Timestamp::from_millis(now);
-        let something = |facts: &InstanceFacts| *facts != InstanceFacts::nothing(facts.index);
+        let something = |facts: &InstanceFacts| *facts != InstanceFacts::empty(facts.index);
         observation.instances = known.into_values().filter(something).collect();
         Ok(ObservedJob { spec, observation })
     }
@@ -233,7 +231,7 @@ impl JobDriver {
         match &facts {
             // What is on its way back is gone on with by whoever looks.
             PartitionFacts::Releasing => Ok(match self.ledger.release(id, owner, Some(recorded)).await? {
-                Released::Later { .. } => PartitionFacts::Releasing,
+                Released::InProgress { .. } => PartitionFacts::Releasing,
                 _ => PartitionFacts::Absent,
             }),
             PartitionFacts::Active {
@@ -350,7 +348,7 @@ impl JobDriver {
                 let owner = self.world.state().jobs[self.job].owner.clone();
                 self.world.state().wanted.releases(partition);
                 match self.ledger.release(partition, &owner, Some(*attempt)).await? {
-                    Released::Later { .. } => Ok(Applied::Same),
+                    Released::InProgress { .. } => Ok(Applied::Same),
                     _ => Ok(Applied::Moved),
                 }
             }

@@ -16,7 +16,7 @@ use super::store::Entries;
 use super::world::SimWorld;
 
 /// What an adversary does: one thing at a time, drawn by weight.
-pub(super) async fn happen(world: &Arc<SimWorld>, copy: &mut Option<Entries>) {
+pub(super) async fn inject_next(world: &Arc<SimWorld>, copy: &mut Option<Entries>) {
     match world.below(100) {
         0..=25 => submit(world),
         26..=29 => delete(world),
@@ -60,9 +60,9 @@ pub(super) fn submit(world: &SimWorld) {
     }
     let raw = random_job(number, world.profile.largest, &mut state.random);
     let line = if state.random.chance(10) {
-        OnNoCapacity::Refuse
+        OnNoCapacity::Reject
     } else {
-        OnNoCapacity::Wait
+        OnNoCapacity::Queue
     };
     let mut job = Job::new(raw, line, now);
     // Every pod has as many in its first link domain.

@@ -59,7 +59,7 @@ async fn live(world: &Arc<SimWorld>, owner: &Owner, count: u32) {
 async fn release(world: &SimWorld, ledger: &SimLedger, id: &PartitionId, owner: &Owner) {
     while world.state().broken.is_none() {
         match ledger.release(id, owner, None).await {
-            Ok(Released::Later { .. }) | Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            Ok(Released::InProgress { .. }) | Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
             Ok(_) => return,
         }
     }

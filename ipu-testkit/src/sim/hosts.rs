@@ -17,7 +17,7 @@ use super::lists;
 use super::world::SimWorld;
 
 /// How long a driver stays down at most, in milliseconds.
-const DOWN: u32 = 8_000;
+const DOWNTIME_MS: u32 = 8_000;
 
 /// How long a driver is suspended at most, in milliseconds: three times as long as a call may take to have its effect.
 const SUSPENDED: u32 = 90_000;
@@ -84,7 +84,7 @@ pub(super) fn suspend(world: &SimWorld, driver: usize) {
 /// Starts drivers that have been down for a while, and gives them the jobs that nobody works on.
 pub(super) fn supervise(world: &Arc<SimWorld>) {
     for number in 0..world.profile.drivers {
-        let pause = u64::from(world.below(DOWN));
+        let pause = u64::from(world.below(DOWNTIME_MS));
         let now = world.millis();
         let mut state = world.state();
         let driver = &mut state.drivers[number];

@@ -171,7 +171,7 @@ impl SimWorld {
         let world = ipu_core::ControllersSnapshot::of(views.collect());
         let state = LedgerState::of(by_primary(entries).values().map(|entry| Entry::clone(entry)))
             .with_cordons(self.store.cordons());
-        state.judge_line(&world, self.profile.line(), self.now())
+        state.evaluate_queue(&world, self.profile.line(), self.now())
     }
 
     /// Checks what a driver is granted, or starts a process on.
@@ -419,7 +419,7 @@ fn invariant_nobody_is_overtaken(
         let could: Vec<PartitionId> = judge(before, heard)
             .into_iter()
             .filter(|(other, verdict)| {
-                left_behind.contains(&other) && matches!(verdict, QueueDecision::Go { .. })
+                left_behind.contains(&other) && matches!(verdict, QueueDecision::Start { .. })
             })
             .map(|(other, _)| other)
             .collect();
@@ -427,7 +427,7 @@ fn invariant_nobody_is_overtaken(
             return None;
         }
         let robbed = |(other, verdict): &(PartitionId, QueueDecision)| {
-            could.contains(other) && matches!(verdict, QueueDecision::Stay(_))
+            could.contains(other) && matches!(verdict, QueueDecision::Wait(_))
         };
         judge(after, heard)
             .into_iter()

@@ -8,7 +8,7 @@ use ipu_core::{EntryState, JobPhase, PartitionId, QueueDecision, RestartPolicy, 
 use ipu_ledger::UsageLog as _;
 
 use super::cordons::uncordon;
-use super::events::{happen, submit};
+use super::events::{inject_next, submit};
 use super::hosts::{other_ledger, repair, supervise};
 use super::invariants::{
     BrokenInvariant, invariant_every_job_settles, invariant_nobody_waits_for_nothing,
@@ -29,10 +29,10 @@ const CALM: u64 = 3600;
 const END: u64 = 3600;
 
 /// The pause between two looks at whether everybody has settled.
-const LOOK: u64 = 5;
+const CHECK_INTERVAL: u64 = 5;
 
 /// How often in a row nothing may have changed for everybody to count as settled: longer than a fence.
-const QUIET: u32 = 8;
+const QUIET_ROUNDS: u32 = 8;
 
 /// Runs the simulation of `seed`.
 pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
@@ -89,7 +89,7 @@ async fn live(world: &Arc<SimWorld>) {
     for _ in 0..world.options.steps {
         let pause = world.below(3_000);
         tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
-        happen(world, &mut copy).await;
+        inject_next(world, &mut copy).await;
         if !goes_on(world).await {
             return;
         }
@@ -150,8 +150,8 @@ async fn settle(world: &Arc<SimWorld>) -> bool {
     let until = world.millis() + CALM * 1000;
     let mut quiet = 0;
     let mut revision = world.store.revision();
-    while quiet < QUIET {
-        tokio::time::sleep(Duration::from_secs(LOOK)).await;
+    while quiet < QUIET_ROUNDS {
+        tokio::time::sleep(Duration::from_secs(CHECK_INTERVAL)).await;
         if !goes_on(world).await {
             return false;
         }
@@ -178,7 +178,7 @@ async fn settle(world: &Arc<SimWorld>) -> bool {
     let line = other_ledger(world).await.line().await.unwrap_or_default();
     let could = line
         .into_iter()
-        .filter(|(_, verdict)| matches!(verdict, QueueDecision::Go { .. }));
+        .filter(|(_, verdict)| matches!(verdict, QueueDecision::Start { .. }));
     let could = could.map(|(id, _)| id).filter(|id| !is_left(world, id));
     let could: Vec<PartitionId> = could.collect();
     world.expect(invariant_nobody_waits_for_nothing(&could));
@@ -229,7 +229,7 @@ async fn end(world: &Arc<SimWorld>) {
     }
     let until = world.millis() + END * 1000;
     loop {
-        tokio::time::sleep(Duration::from_secs(LOOK)).await;
+        tokio::time::sleep(Duration::from_secs(CHECK_INTERVAL)).await;
         if !goes_on(world).await {
             return;
         }

@@ -71,7 +71,7 @@ pub(super) fn under(rule: &str) -> impl Fn(Stop) -> Stop + '_ {
 
 /// All of the ledger.
 pub(super) async fn load(store: &impl LedgerStore) -> CaseResult<(Revision, LedgerContents)> {
-    match newer(store, None).await? {
+    match load_if_newer(store, None).await? {
         Some(found) => Ok(found),
         None => Err(broken(
             "load without a revision to compare with answers the ledger",
@@ -82,7 +82,7 @@ pub(super) async fn load(store: &impl LedgerStore) -> CaseResult<(Revision, Ledg
 }
 
 /// The ledger if it is not at `known` any more.
-pub(super) async fn newer(
+pub(super) async fn load_if_newer(
     store: &impl LedgerStore,
     known: Option<&Revision>,
 ) -> CaseResult<Option<(Revision, LedgerContents)>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipu_core::{Change, EntryState, Timestamp};
 use ipu_ledger::{LedgerStore, StoreError};
 
-use super::bench::{Bench, CaseResult, commit, conflict, error_text, holds, load, newer, under};
+use super::bench::{Bench, CaseResult, commit, conflict, error_text, holds, load, load_if_newer, under};
 use super::book::LedgerContents;
 use super::entries::{cordon, entry, lift, of_every_kind, put, put_attempt, put_many, remove};
 use crate::suite::broken;
@@ -137,7 +137,7 @@ pub(super) async fn load_answers_none_exactly_if_nothing_was_committed<S: Ledger
     load(&other).await?;
     for number in 0..8 {
         for reader in [&store, &other] {
-            if newer(reader, Some(&known)).await?.is_some() {
+            if load_if_newer(reader, Some(&known)).await?.is_some() {
                 return Err(broken(
                     "load answers none if the ledger is still at the revision it is compared with",
                     format!("none at {known}"),
@@ -154,7 +154,7 @@ pub(super) async fn load_answers_none_exactly_if_nothing_was_committed<S: Ledger
         };
         let now = commit(writer, &known, &changes).await?;
         for reader in [&store, &other] {
-            match newer(reader, Some(&known)).await? {
+            match load_if_newer(reader, Some(&known)).await? {
                 Some((revision, _)) if revision == now => {}
                 seen => {
                     let seen = seen.map_or_else(|| "none".into(), |(revision, _)| revision.to_string());

@@ -14,7 +14,7 @@ use super::entries::{cordon, put, put_attempt, remove};
 use crate::suite::broken;
 
 /// How far into a commit crashes are tried: a commit that is polled more often than that has many steps alike.
-const MOST_POLLS: u32 = 64;
+const MAX_POLLS: u32 = 64;
 
 /// The answer of `work`, or none if it is not there after `polls` polls: then it is dropped, as in a crash.
 pub(super) async fn polled<T>(work: impl Future<Output = T>, polls: u32) -> Option<T> {
@@ -39,7 +39,7 @@ pub(super) async fn a_commit_that_is_given_up_is_whole_or_absent<S: LedgerStore>
     bench: &Bench<'_, S>,
 ) -> CaseResult {
     let mut book = LedgerContents::default();
-    for polls in 0..=MOST_POLLS {
+    for polls in 0..=MAX_POLLS {
         let store = bench.open().await;
         let rule = "a commit that was given up does not land on a newer ledger";
         let mut basis = holds(&store, rule, &book).await?;

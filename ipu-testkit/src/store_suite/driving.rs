@@ -158,7 +158,7 @@ pub(super) async fn nothing_new_is_placed_on_what_another_process_cordoned<S: Le
         same(rule, &on.iter().any(|ipu| cordoned.contains(ipu)), &false)?;
     }
     let mut last = request_of(3, 4);
-    last.line = OnNoCapacity::Refuse;
+    last.line = OnNoCapacity::Reject;
     match ok(rule, scheduler.ensure(last.clone()).await)? {
         EnsureOutcome::Refused(waiting) => same(rule, &&*waiting.reason.code, &"Excluded")?,
         other => {

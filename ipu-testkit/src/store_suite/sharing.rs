@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ipu_ledger::{LedgerStore, Revision};
 use tokio::task::{JoinSet, yield_now};
 
-use super::bench::{Bench, CaseResult, all, commit, error_text, holds, load, newer};
+use super::bench::{Bench, CaseResult, all, commit, error_text, holds, load, load_if_newer};
 use super::book::LedgerContents;
 use super::entries::{entry, put, put_attempt, remove};
 use crate::suite::{broken, same};
@@ -37,7 +37,7 @@ pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
         book.apply(&changes);
         for reader in stores.iter().chain([&bench.open().await]) {
             let rule = "what is committed is seen by every process as soon as commit answers";
-            let Some((found, seen)) = newer(reader, Some(&before)).await? else {
+            let Some((found, seen)) = load_if_newer(reader, Some(&before)).await? else {
                 return Err(broken(rule, format!("revision {revision}"), "nothing new"));
             };
             book.check(rule, &seen)?;

@@ -247,9 +247,9 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
                 request.priority = priority;
                 request.max_runtime = runtime.map(Duration::from_secs);
                 request.line = if wait {
-                    OnNoCapacity::Wait
+                    OnNoCapacity::Queue
                 } else {
-                    OnNoCapacity::Refuse
+                    OnNoCapacity::Reject
                 };
                 request
             });
@@ -278,7 +278,7 @@ impl LedgerCase {
                 let Request { id, attempt, .. } = which.get(&self.requests);
                 let step = self
                     .state
-                    .broken(id, *attempt, None, vec!["link down".into()], self.now);
+                    .mark_failed(id, *attempt, None, vec!["link down".into()], self.now);
                 self.take(step);
             }
             LedgerMove::Reset(which) => {
@@ -352,7 +352,9 @@ impl LedgerCase {
         let there = controller.inventory.block_of(id).is_some();
         if there || (operation == Operation::Create && controller.make(id, &entry.spec, &entry.places)) {
             let location = Location::default();
-            let step = self.state.ready(id, entry.attempt, &location, Some(fence), now);
+            let step = self
+                .state
+                .mark_active(id, entry.attempt, &location, Some(fence), now);
             self.take(step);
         } else if operation == Operation::Create {
             let view = controller.view();
@@ -379,7 +381,7 @@ impl LedgerCase {
             && controller.reachable
         {
             controller.remove(id);
-            let step = self.state.gone(id, Some(fence), self.now);
+            let step = self.state.remove_released(id, Some(fence), self.now);
             self.take(step);
         }
     }

@@ -20,10 +20,10 @@ pub fn observations() -> impl Strategy<Value = Observation> {
     (moments(), deleted, statuses(), vec(instance_facts(), 0..5)).prop_map(
         |(now, deleted, status, instances)| Observation {
             deleted,
-            blur: blur(now),
+            timestamp_resolution: blur(now),
             status,
             instances,
-            ..Observation::of_new_job(now)
+            ..Observation::for_new_job(now)
         },
     )
 }
@@ -149,7 +149,7 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
             partition,
             launcher,
             workers,
-            gone,
+            missing: gone,
         })
 }
 

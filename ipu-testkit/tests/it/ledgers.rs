@@ -30,7 +30,7 @@ fn ledgers_are_reached_in_every_state_and_what_is_active_exists_once() {
             for controller in &case.controllers {
                 assert_eq!(check_inventory(&controller.inventory), []);
             }
-            let judged = case.state.judge_line(&case.world(), &case.rules, case.now);
+            let judged = case.state.evaluate_queue(&case.world(), &case.rules, case.now);
             assert_eq!(judged.len(), case.state.line().len());
             Ok(())
         })

@@ -132,7 +132,7 @@ fn a_world_refuses_to_share_a_device() {
         "there is no room"
     );
     let ends = JobEvent::Process(0, ProcessRole::Worker(0), ProcessEnd::Vanishes);
-    assert_eq!(ends.happen(&mut world), Ok(EventEffect::Found));
+    assert_eq!(ends.inject(&mut world), Ok(EventEffect::Found));
     world.room = CapacityState::Free;
     for _ in 0..3 {
         world.pass(&plan(&world.job, &world.seen)).unwrap();

@@ -165,7 +165,7 @@ pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
 }
 
 /// Says once what a host does not do of a template.
-pub(crate) fn name_ignored(host: &HostView, output: &Output) {
+pub(crate) fn report_ignored_fields(host: &HostView, output: &Output) {
     if !host.ignored.is_empty() {
         let listed: Vec<String> = host
             .ignored

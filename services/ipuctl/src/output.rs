@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 
 /// The longest line that is passed on in one piece; more is passed on as further lines, so that a worker that never
 /// ends its line cannot fill the memory.
-const LINE_MAX: usize = 16 * 1024;
+const MAX_LINE_LEN: usize = 16 * 1024;
 /// How much of a process's output is kept for the report of its failure (`ProcessPhase::Exited` says 2 KiB).
 const TAIL_MAX: usize = 2 * 1024;
 /// The colours of prefixes, in turn. Red is for what went wrong.
@@ -256,7 +256,7 @@ fn each_line(mut pipe: impl Read, mut with: impl FnMut(&[u8])) {
                 }
                 other => {
                     line.push(*other);
-                    if line.len() == LINE_MAX {
+                    if line.len() == MAX_LINE_LEN {
                         with(&line);
                         line.clear();
                     }
@@ -314,11 +314,11 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_passed_on_in_pieces() {
-        let long = vec![b'x'; 3 * LINE_MAX + 5];
+        let long = vec![b'x'; 3 * MAX_LINE_LEN + 5];
         let pieces = lines(&long);
         assert_eq!(
             pieces.iter().map(Vec::len).collect::<Vec<_>>(),
-            [LINE_MAX, LINE_MAX, LINE_MAX, 5]
+            [MAX_LINE_LEN, MAX_LINE_LEN, MAX_LINE_LEN, 5]
         );
     }
 

@@ -52,18 +52,18 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     };
     let job = manifest::parse(chosen, &overrides, output)
         .map_err(|violations| manifest::refuse(&name, &violations))?;
-    manifest::name_ignored(&job.host, output);
+    manifest::report_ignored_fields(&job.host, output);
     let job = HostJob::new(job.spec, job.host.container)?;
 
     let connection = Connection::open(global, output).await?;
     connection.require_answer().await?;
     commands::gc::sweep(&connection, output).await?;
     connection.show(output)?;
-    introduce(&job, output);
+    print_summary(&job, output);
     let line = if arguments.no_wait {
-        OnNoCapacity::Refuse
+        OnNoCapacity::Reject
     } else {
-        OnNoCapacity::Wait
+        OnNoCapacity::Queue
     };
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
         remote::require_plain(&connection.state.runs())?;
@@ -109,7 +109,7 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
 }
 
 /// What is going to run, in one line.
-fn introduce(job: &HostJob, output: &Output) {
+fn print_summary(job: &HostJob, output: &Output) {
     let spec = &job.spec;
     let count = |number: u32, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let workers = match spec.shape() {

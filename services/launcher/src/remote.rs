@@ -22,7 +22,7 @@ if grep -qs "IPU_LAUNCHER_EXEC=$1" "$p/environ"; then kill -s "$2" "${p#/proc/}"
 done 2>/dev/null"#;
 
 /// How long a command may take to end after it was told to.
-const GRACE: Duration = Duration::from_secs(10);
+const TERMINATION_GRACE: Duration = Duration::from_secs(10);
 
 /// How long what was received before a connection broke may take to be passed on.
 const LEFT: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ pub(crate) async fn run(client: &Client, namespace: &str, wanted: ExecRequest) -
                 let name = if first { signal.name() } else { "KILL" };
                 kill(&pods, &wanted, &container, name).await;
             }
-            () = tokio::time::sleep(GRACE), if told.is_some() => {
+            () = tokio::time::sleep(TERMINATION_GRACE), if told.is_some() => {
                 kill(&pods, &wanted, &container, "KILL").await;
                 return Ok(told.map_or(1, |signal| signal.exit_code()));
             }

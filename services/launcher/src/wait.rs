@@ -12,7 +12,7 @@ use tokio_stream::{StreamExt as _, StreamMap};
 use crate::cli::WaitArgs;
 use crate::exit::Failure;
 use crate::signals::Signals;
-use crate::worker::judge;
+use crate::worker::readiness_of;
 use crate::workers::{WaitStatus, Workers};
 use crate::{hostfile, say};
 
@@ -86,7 +86,7 @@ fn apply(workers: &mut Workers, name: &str, event: Event<Pod>) {
             workers.list_begins(name);
             None
         }
-        Event::Apply(pod) | Event::InitApply(pod) => workers.seen(name, judge(&pod)),
+        Event::Apply(pod) | Event::InitApply(pod) => workers.seen(name, readiness_of(&pod)),
         Event::Delete(_) => workers.deleted(name, Instant::now()),
         Event::InitDone => workers.list_ends(name, Instant::now()),
     };

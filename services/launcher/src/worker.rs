@@ -10,14 +10,14 @@ pub(crate) enum PodReadiness {
     /// Not yet, for this reason.
     Waiting(String),
     /// Never, for this reason.
-    Never(String),
+    Failed(String),
 }
 
 /// Why a container waits that will never stop waiting: the name of its image is not one.
-const HOPELESS: &str = "InvalidImageName";
+const TERMINAL_REASON: &str = "InvalidImageName";
 
 /// Judges a Kubernetes Pod by what its status says.
-pub(crate) fn judge(pod: &Pod) -> PodReadiness {
+pub(crate) fn readiness_of(pod: &Pod) -> PodReadiness {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     // Before its phase: what is deleted while it runs ends `Failed` or `Succeeded`, and the operator makes it again. If it had
@@ -26,15 +26,15 @@ pub(crate) fn judge(pod: &Pod) -> PodReadiness {
         return PodReadiness::Waiting("is being deleted".into());
     }
     match status.phase.as_deref() {
-        Some("Failed") => return PodReadiness::Never(format!("has failed{}", how_it_ended(status))),
-        Some("Succeeded") => return PodReadiness::Never("has ended before the launcher began".into()),
+        Some("Failed") => return PodReadiness::Failed(format!("has failed{}", how_it_ended(status))),
+        Some("Succeeded") => return PodReadiness::Failed("has ended before the launcher began".into()),
         _ => {}
     }
     for container in containers(status) {
         if let Some((reason, message)) = waits(container)
-            && reason == HOPELESS
+            && reason == TERMINAL_REASON
         {
-            return PodReadiness::Never(format!("{}: {reason}{}", container.name, after(message)));
+            return PodReadiness::Failed(format!("{}: {reason}{}", container.name, after(message)));
         }
     }
     if status.phase.as_deref() == Some("Running") && condition(status, "Ready").is_some_and(|(met, ..)| met) {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn judged(status: serde_json::Value) -> PodReadiness {
-        judge(&serde_json::from_value(serde_json::json!({"status": status})).unwrap())
+        readiness_of(&serde_json::from_value(serde_json::json!({"status": status})).unwrap())
     }
 
     fn waiting(reason: &str) -> PodReadiness {
@@ -189,7 +189,7 @@ mod tests {
                 "metadata": {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
                 "status": {"phase": phase, "containerStatuses": killed},
             });
-            let judged = judge(&serde_json::from_value(pod).unwrap());
+            let judged = readiness_of(&serde_json::from_value(pod).unwrap());
             assert_eq!(judged, waiting("is being deleted"), "{phase}");
         }
     }
@@ -201,19 +201,19 @@ mod tests {
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
         assert_eq!(
             judged(failed),
-            PodReadiness::Never("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
+            PodReadiness::Failed("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
         );
         let ended = judged(serde_json::json!({"phase": "Succeeded"}));
         assert_eq!(
             ended,
-            PodReadiness::Never("has ended before the launcher began".into())
+            PodReadiness::Failed("has ended before the launcher began".into())
         );
         let nameless = serde_json::json!({"phase": "Pending", "containerStatuses": [
             {"name": "main", "state": {"waiting": {"reason": "InvalidImageName"}},
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
         assert_eq!(
             judged(nameless),
-            PodReadiness::Never("main: InvalidImageName".into())
+            PodReadiness::Failed("main: InvalidImageName".into())
         );
     }
 }

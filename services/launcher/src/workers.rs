@@ -82,7 +82,7 @@ impl Workers {
         Some(match worker {
             PodReadiness::Ready => format!("{name} is ready ({} of {})", self.ready(), self.all.len()),
             PodReadiness::Waiting(why) => format!("waiting for {name}: {why}"),
-            PodReadiness::Never(why) => format!("{name} {why}"),
+            PodReadiness::Failed(why) => format!("{name} {why}"),
         })
     }
 
@@ -103,7 +103,7 @@ impl Workers {
         let all = self.all.iter();
         all.filter_map(|(name, known)| match known {
             WorkerState::There(PodReadiness::Ready) => None,
-            WorkerState::There(PodReadiness::Waiting(why) | PodReadiness::Never(why)) => {
+            WorkerState::There(PodReadiness::Waiting(why) | PodReadiness::Failed(why)) => {
                 Some(format!("{name} {why}"))
             }
             WorkerState::Absent => Some(format!("{name} does not exist yet")),
@@ -116,7 +116,7 @@ impl Workers {
         let mut again: Option<Instant> = None;
         for (name, known) in &self.all {
             match known {
-                WorkerState::There(PodReadiness::Never(why)) => {
+                WorkerState::There(PodReadiness::Failed(why)) => {
                     return WaitStatus::Never(format!("{name} {why}"));
                 }
                 WorkerState::Gone(since) => {
@@ -150,10 +150,10 @@ impl Workers {
 mod tests {
     use super::*;
 
-    const GRACE: Duration = Duration::from_secs(30);
+    const MISSING_POD_GRACE: Duration = Duration::from_secs(30);
 
     fn two() -> Workers {
-        Workers::new(&["a".to_owned(), "b".to_owned()], GRACE)
+        Workers::new(&["a".to_owned(), "b".to_owned()], MISSING_POD_GRACE)
     }
 
     #[test]
@@ -184,10 +184,16 @@ mod tests {
         assert_eq!(workers.deleted("a", now), None, "it never was");
         workers.seen("a", PodReadiness::Ready);
         assert!(workers.deleted("a", now).is_some());
-        assert_eq!(workers.verdict(now), WaitStatus::Wait(Some(now + GRACE)));
-        assert!(matches!(workers.verdict(now + GRACE), WaitStatus::Never(_)));
+        assert_eq!(
+            workers.verdict(now),
+            WaitStatus::Wait(Some(now + MISSING_POD_GRACE))
+        );
+        assert!(matches!(
+            workers.verdict(now + MISSING_POD_GRACE),
+            WaitStatus::Never(_)
+        ));
         workers.seen("a", PodReadiness::Ready);
-        assert_eq!(workers.verdict(now + GRACE), WaitStatus::Wait(None));
+        assert_eq!(workers.verdict(now + MISSING_POD_GRACE), WaitStatus::Wait(None));
     }
 
     #[test]
@@ -202,7 +208,10 @@ mod tests {
         workers.seen("b", PodReadiness::Ready);
         assert_eq!(workers.list_ends("b", now), None);
         assert!(workers.list_ends("a", now).is_some());
-        assert_eq!(workers.verdict(now), WaitStatus::Wait(Some(now + GRACE)));
+        assert_eq!(
+            workers.verdict(now),
+            WaitStatus::Wait(Some(now + MISSING_POD_GRACE))
+        );
         assert_eq!(workers.unready(), ["a was deleted"]);
     }
 }

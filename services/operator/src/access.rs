@@ -20,7 +20,7 @@ const CACHE: Duration = Duration::from_secs(15);
 /// How many are remembered: more than there are scrapers.
 const CACHED: usize = 256;
 /// How long a review may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why somebody is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ impl Access {
         // The tokens that Prometheus has are for the API server.
         options.audiences.clear();
         options.cache = CACHE;
-        options.timeout = PATIENCE;
+        options.timeout = REVIEW_TIMEOUT;
         Ok(Self {
             tokens: TokenReviewer::new(config, options)?,
             client,
@@ -110,7 +110,7 @@ impl Access {
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
-        let answer = tokio::time::timeout(PATIENCE, api.create(&params, &review)).await;
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, api.create(&params, &review)).await;
         let unavailable = |detail: String| Refusal::Unavailable { detail };
         match answer {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),

@@ -99,7 +99,7 @@ impl Drop for LeaderGuard {
     fn drop(&mut self) {
         self.metrics.jobs().forget();
         self.known.iter().for_each(|known| self.progress.ready(known));
-        self.progress.watches_nothing();
+        self.progress.clear_watches();
     }
 }
 
@@ -194,11 +194,11 @@ impl Observer for MetricsObserver {
     }
 
     fn hears(&self, objects: &'static str) {
-        self.progress.hears(&self.watch(objects));
+        self.progress.watch_ok(&self.watch(objects));
     }
 
     fn interrupted(&self, objects: &'static str) {
-        self.progress.fails(&self.watch(objects));
+        self.progress.watch_failed(&self.watch(objects));
         self.metrics.jobs().interrupted(objects);
     }
 
@@ -207,11 +207,11 @@ impl Observer for MetricsObserver {
         self.metrics.jobs().waiting(before, jobs);
     }
 
-    fn heard(&self, job: &serde_json::Value) {
+    fn watch_connected(&self, job: &serde_json::Value) {
         self.metrics.jobs().heard(job);
     }
 
-    fn gone(&self, job: &serde_json::Value) {
+    fn job_deleted(&self, job: &serde_json::Value) {
         self.metrics.jobs().gone(job);
     }
 }

@@ -28,19 +28,20 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(1);
 /// The pause after somebody else was faster, or a call failed.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// How often whoever waits looks, whatever the watch tells: a renewal that was noticed late would be counted from too late.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Within this another operator leads after the leader was killed.
 const HAND_OVER: Duration = Duration::from_secs(5);
 // The last renewal is noticed, ends, and somebody else is faster once; what is left is for calls.
 const _: () = assert!(
-    LOOK.as_millis() + DURATION.as_millis() + AGAIN.as_millis() + CALL.as_millis() < HAND_OVER.as_millis()
+    POLL_INTERVAL.as_millis() + DURATION.as_millis() + RETRY_INTERVAL.as_millis() + CALL.as_millis()
+        < HAND_OVER.as_millis()
 );
 // Whoever leads stops before anybody else begins, and has tried to renew it by then.
 const _: () = assert!(RENEW.as_millis() < GIVE_UP.as_millis() && GIVE_UP.as_millis() < DURATION.as_millis());
 /// The longest that another holder's duration is waited for, whatever the Lease says.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Which Lease is competed for, and by whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub struct Leadership {
 impl Leadership {
     /// Competes for a Lease from now on.
     #[must_use]
-    pub fn compete(client: Client, options: LeaseOptions) -> Self {
+    pub fn join(client: Client, options: LeaseOptions) -> Self {
         let (told, leads) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let elector = Elector {
@@ -86,7 +87,7 @@ impl Leadership {
             options,
             seen: None,
             held: None,
-            told,
+            is_leader: told,
         };
         let task = tokio::spawn(elector.run(stopped));
         Self { leads, stop, task }
@@ -137,7 +138,7 @@ struct Elector {
     seen: Option<ObservedLease>,
     /// Since when the Lease is known to be ours: the beginning of the last call that renewed it.
     held: Option<Instant>,
-    told: watch::Sender<bool>,
+    is_leader: watch::Sender<bool>,
 }
 
 /// How an attempt ended.
@@ -155,8 +156,8 @@ impl Elector {
         let watching = wake_on_changes(self.leases.clone(), self.options.name.clone(), Arc::clone(&wake));
         let mut watching = std::pin::pin!(watching);
         loop {
-            let next = self.look().await;
-            let leads = *self.told.borrow();
+            let next = self.try_acquire().await;
+            let leads = *self.is_leader.borrow();
             tokio::select! {
                 // A dropped sender is the end too.
                 _ = stop.wait_for(|stop| *stop) => break,
@@ -173,7 +174,7 @@ impl Elector {
     }
 
     /// One attempt, and when the next one is due.
-    async fn look(&mut self) -> Instant {
+    async fn try_acquire(&mut self) -> Instant {
         let begun = Instant::now();
         let give_up = self.held.map(|held| held + GIVE_UP);
         let patience = give_up.map_or(CALL, |at| CALL.min(at.saturating_duration_since(begun)));
@@ -186,16 +187,16 @@ impl Elector {
             Ok(Ok(ElectionResult::Until(expiry))) => {
                 self.held = None;
                 self.tell(false);
-                return expiry.min(begun + LOOK);
+                return expiry.min(begun + POLL_INTERVAL);
             }
-            Ok(Ok(ElectionResult::Contested)) => begun + AGAIN,
+            Ok(Ok(ElectionResult::Contested)) => begun + RETRY_INTERVAL,
             Ok(Err(error)) => {
                 debug!(error = %chain(&error), "the Lease cannot be looked at");
-                Instant::now() + AGAIN
+                Instant::now() + RETRY_INTERVAL
             }
             Err(_) => {
                 debug!("the API server did not answer about the Lease in time");
-                Instant::now() + AGAIN
+                Instant::now() + RETRY_INTERVAL
             }
         };
         match give_up {
@@ -229,7 +230,7 @@ impl Elector {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if !holder.is_empty() && holder != self.options.identity {
             let seconds = spec.lease_duration_seconds.unwrap_or_default();
-            let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST);
+            let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(MAX_BACKOFF);
             if now < seen + lasts {
                 return Ok(ElectionResult::Until(seen + lasts));
             }
@@ -287,7 +288,7 @@ impl Elector {
 
     fn tell(&self, leads: bool) {
         let changed = self
-            .told
+            .is_leader
             .send_if_modified(|told| std::mem::replace(told, leads) != leads);
         if changed {
             info!(

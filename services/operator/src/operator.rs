@@ -114,14 +114,14 @@ impl Operator {
         let leadership = match &config.lease {
             Some(name) => {
                 let options = LeaseOptions::new(&config.namespace, name, identity());
-                Leadership::compete(client.clone(), options)
+                Leadership::join(client.clone(), options)
             }
             None => Leadership::alone(),
         };
         let (fails, failed) = mpsc::channel(1);
         let leads = leadership.leads();
         let work = lead(leads, trusts, kube, config, measured, progress.clone());
-        let work = tokio::spawn(say_why(work, fails));
+        let work = tokio::spawn(report_exit(work, fails));
         Ok(Self {
             webhooks,
             metrics,
@@ -189,7 +189,7 @@ impl Operator {
 }
 
 /// Tells why `work` has ended, also if it panicked: an operator that holds the Lease and works on nothing is worse than none.
-async fn say_why(work: impl Future<Output = OperatorError>, fails: mpsc::Sender<OperatorError>) {
+async fn report_exit(work: impl Future<Output = OperatorError>, fails: mpsc::Sender<OperatorError>) {
     let ended = AssertUnwindSafe(work).catch_unwind().await;
     let error = ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -393,7 +393,7 @@ mod tests {
     async fn work_that_panics_is_told_like_work_that_fails() {
         let (fails, mut failed) = mpsc::channel(1);
         let work = async { panic!("no {}", "more") };
-        tokio::spawn(say_why(work, fails)).await.unwrap();
+        tokio::spawn(report_exit(work, fails)).await.unwrap();
         let error = failed.recv().await.unwrap();
         assert_eq!(error.to_string(), "the work on jobs ended: it panicked: no more");
     }

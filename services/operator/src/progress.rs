@@ -12,7 +12,7 @@ pub const WORK_BOUND: Duration = Duration::from_secs(180);
 
 /// A watch that was not said to fail for so long works, and there is nothing to tell: it would be tried again after a minute at
 /// most, and a try takes half a minute at most.
-const QUIET: Duration = Duration::from_secs(120);
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is under way, what has to be heard of, and what has to be there before the operator is ready. Clones share it.
 ///
@@ -93,11 +93,11 @@ impl HealthRegistry {
     }
 
     /// The watch `name` cannot be had. It is stuck if that goes on for longer than work may take.
-    pub fn fails(&self, name: &str) {
+    pub fn watch_failed(&self, name: &str) {
         let now = Instant::now();
         let mut state = self.state();
         match state.failing.get_mut(name) {
-            Some((_, last)) if now < *last + QUIET => *last = now,
+            Some((_, last)) if now < *last + STALL_TIMEOUT => *last = now,
             _ => {
                 state.failing.insert(name.to_owned(), (now, now));
             }
@@ -105,12 +105,12 @@ impl HealthRegistry {
     }
 
     /// The watch `name` hears something.
-    pub fn hears(&self, name: &str) {
+    pub fn watch_ok(&self, name: &str) {
         self.state().failing.remove(name);
     }
 
     /// Nothing is watched any more, and that is right.
-    pub fn watches_nothing(&self) {
+    pub fn clear_watches(&self) {
         self.state().failing.clear();
     }
 
@@ -137,7 +137,7 @@ impl HealthRegistry {
         let state = self.state();
         let work = state.working.values().map(|(what, due)| (what.as_str(), *due));
         let loops = state.loops.iter().map(|(name, due)| (*name, *due));
-        let (bound, fresh) = (self.0.bound, |last: Instant| now < last + QUIET);
+        let (bound, fresh) = (self.0.bound, |last: Instant| now < last + STALL_TIMEOUT);
         let failing = state.failing.iter();
         let watches = failing.map(|(name, (since, last))| (name.as_str(), *since + bound, *last));
         let watches = watches
@@ -190,7 +190,7 @@ mod tests {
         let progress = HealthRegistry::new(Duration::from_secs(60));
         let fail_for = async |seconds: u64| {
             for _ in 0..seconds / 10 {
-                progress.fails("the watch");
+                progress.watch_failed("the watch");
                 tokio::time::advance(Duration::from_secs(10)).await;
             }
         };
@@ -198,19 +198,19 @@ mod tests {
         // It was mended, and has nothing to tell.
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(progress.stuck(), None);
-        tokio::time::advance(QUIET).await;
+        tokio::time::advance(STALL_TIMEOUT).await;
         fail_for(60).await;
         assert_eq!(progress.stuck(), None, "that was long ago");
         fail_for(30).await;
         assert_eq!(progress.stuck().unwrap().0, "the watch");
-        progress.hears("the watch");
+        progress.watch_ok("the watch");
         assert_eq!(progress.stuck(), None);
         fail_for(90).await;
         assert!(progress.stuck().is_some());
-        tokio::time::advance(QUIET).await;
+        tokio::time::advance(STALL_TIMEOUT).await;
         assert_eq!(progress.stuck(), None);
         fail_for(90).await;
-        progress.watches_nothing();
+        progress.clear_watches();
         assert_eq!(progress.stuck(), None);
     }
 

@@ -13,7 +13,7 @@ use crate::certificates::is_name_or_address;
 /// The names that the original chart gives to its objects.
 const PROXY: &str = "ipu-operator-vipu-proxy";
 /// The most instances of a job unless set: a status has room for some thousands, and so has the line of the proxy for all jobs together.
-const MOST_INSTANCES: u32 = 1024;
+const MAX_INSTANCES: u32 = 1024;
 const WEBHOOK_SERVICE: &str = "ipu-operator-webhook-svc";
 const METRICS_SERVICE: &str = "ipu-operator-controller-manager-metrics";
 const ADMISSION: &str = "ipu-operator-admission";
@@ -349,7 +349,7 @@ impl Settings {
                 .map_err(|error| wrong("max-ipus-per-instance", &most.to_string(), &error.to_string()))?;
             limits = limits.with_max_ipus(count);
         }
-        let most = self.max_instances.unwrap_or(MOST_INSTANCES);
+        let most = self.max_instances.unwrap_or(MAX_INSTANCES);
         Ok(AdmissionRules::new(limits).with_max_instances(most))
     }
 

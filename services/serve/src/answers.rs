@@ -168,7 +168,7 @@ impl Drop for Sending {
 mod tests {
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(60);
+    const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_overdue_at_its_deadline_however_many_others_were_sent() {
@@ -176,16 +176,19 @@ mod tests {
         let began = Instant::now();
         let overdue = tokio::spawn({
             let answers = Arc::clone(&answers);
-            async move { answers.overdue(DEADLINE).await }
+            async move { answers.overdue(RESPONSE_TIMEOUT).await }
         });
-        tokio::time::sleep(DEADLINE / 2).await;
+        tokio::time::sleep(RESPONSE_TIMEOUT / 2).await;
         let stuck = answers.begin();
         for _ in 0..8 {
             drop(answers.begin());
-            tokio::time::sleep(DEADLINE / 16).await;
+            tokio::time::sleep(RESPONSE_TIMEOUT / 16).await;
         }
         overdue.await.unwrap();
-        assert_eq!(began.elapsed().as_secs(), (DEADLINE + DEADLINE / 2).as_secs());
+        assert_eq!(
+            began.elapsed().as_secs(),
+            (RESPONSE_TIMEOUT + RESPONSE_TIMEOUT / 2).as_secs()
+        );
         drop(stuck);
     }
 }

@@ -189,7 +189,7 @@ const STREAMS: u32 = 100;
 /// The most bytes of an answer that HTTP/2 takes before the client asks for them.
 const UNSENT: usize = 64 << 10;
 /// The most bytes of bodies that a connection of HTTP/2 holds before anybody reads them.
-const UNREAD: u32 = 256 << 10;
+const MAX_UNREAD_BYTES: u32 = 256 << 10;
 
 /// One connection, from its handshake to its end.
 async fn connect<H: Handler>(
@@ -204,7 +204,7 @@ async fn connect<H: Handler>(
     }
     let peer = peer.reached_at(stream.local_addr().ok());
     let Some(tls) = &options.tls else {
-        return speak(stream, peer, handler, options, watcher).await;
+        return serve_connection(stream, peer, handler, options, watcher).await;
     };
     let address = peer.address();
     match tokio::time::timeout(options.handshake, tls.acceptor().accept(stream)).await {
@@ -214,14 +214,14 @@ async fn connect<H: Handler>(
                 Some(certificate) => peer.with_certificate(certificate),
                 None => peer,
             };
-            speak(stream, peer, handler, options, watcher).await;
+            serve_connection(stream, peer, handler, options, watcher).await;
         }
         Ok(Err(error)) => info!(%error, %address, "TLS handshake"),
         Err(_) => info!(%address, "TLS handshake took too long"),
     }
 }
 
-async fn speak<S, H: Handler>(
+async fn serve_connection<S, H: Handler>(
     stream: S,
     peer: Peer,
     handler: Arc<H>,
@@ -259,8 +259,8 @@ async fn speak<S, H: Handler>(
         .http2()
         .max_concurrent_streams(STREAMS)
         .max_send_buf_size(UNSENT)
-        .initial_connection_window_size(UNREAD)
-        .initial_stream_window_size(UNREAD)
+        .initial_connection_window_size(MAX_UNREAD_BYTES)
+        .initial_stream_window_size(MAX_UNREAD_BYTES)
         .timer(TokioTimer::new())
         .keep_alive_interval(options.idle);
     let stream = Stall::new(stream, options.stall);

@@ -116,7 +116,7 @@ pub enum TlsError {
 }
 
 /// How often the files are looked at. What mounts them may need most of the minute within which changes are promised.
-const EVERY: Duration = Duration::from_secs(2);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A TLS server of PEM files or of PEM in memory, which speaks HTTP/2 and HTTP/1.1. Clones share it. As long as it
 /// [serves](crate::serve), it looks for other content of its files every two seconds, and what is in memory is
@@ -256,7 +256,7 @@ impl Tls {
         }
         let mut told = String::new();
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(RELOAD_INTERVAL).await;
             let tls = self.clone();
             let error = match tokio::task::spawn_blocking(move || tls.reload()).await {
                 Ok(Ok(false)) => continue,

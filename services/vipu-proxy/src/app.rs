@@ -35,10 +35,10 @@ pub type ProxyLedger = Ledger<AnyController, AnyStore>;
 
 /// How long a request that does not want to wait is worked on before it is answered with how far it is: a controller that
 /// is well has answered by then, and nobody who waits for a silent one is kept.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const SHORT_WAIT: Duration = Duration::from_secs(2);
 
 /// The pause between two looks at a partition that is being given back.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Most reads of the whole ledger at a time: each holds a copy of it, and more of them at a time are not faster.
 pub(crate) const LEDGER_READS: usize = 8;
@@ -49,7 +49,7 @@ pub(crate) struct App {
     /// Something is there to be gone on with.
     pub(crate) work: Notify,
     /// Ledger and controllers are to be compared soon.
-    pub(crate) compare: Notify,
+    pub(crate) repair_requested: Notify,
     /// Partitions that a request is being worked on for, so that the worker need not.
     driven: Mutex<BTreeMap<PartitionId, u32>>,
     pub(crate) health: Health,
@@ -100,7 +100,7 @@ impl App {
             connector,
             alive,
             work: Notify::new(),
-            compare: Notify::new(),
+            repair_requested: Notify::new(),
             driven: Mutex::default(),
             health: Health::default(),
             stop: watch::Sender::new(false),
@@ -122,7 +122,7 @@ impl App {
         let replaced = pool.replace(&endpoints, connect);
         crate::addresses::mark(pool, same);
         // What a new one has may be known to the ledger or not.
-        self.compare.notify_one();
+        self.repair_requested.notify_one();
         replaced.map_err(|error| chain(&error))
     }
 
@@ -177,10 +177,10 @@ impl App {
                 () = caller.gone() => Ok(None),
             }
         });
-        let patience = if line == OnNoCapacity::Refuse {
-            wait.max(AT_ONCE * 5)
+        let patience = if line == OnNoCapacity::Reject {
+            wait.max(SHORT_WAIT * 5)
         } else {
-            wait.max(AT_ONCE)
+            wait.max(SHORT_WAIT)
         };
         let answer = match tokio::time::timeout(patience, &mut work).await {
             Ok(answer) => answer,
@@ -233,7 +233,7 @@ impl App {
         let entry = self.entry(id).await?;
         let waiting = match (&entry.state, waiting) {
             (EntryState::Waiting { .. }, None) => match self.ledger.judge(id).await? {
-                Some(QueueDecision::Stay(waiting)) => Some(waiting),
+                Some(QueueDecision::Wait(waiting)) => Some(waiting),
                 // Its position is the number of those that stay ahead of it.
                 Some(_) => self.line().await?.remove(id),
                 None => None,
@@ -249,7 +249,7 @@ impl App {
         let mut document = self.document(id, None).await?;
         if document.state == HoldState::Active && document.ipus.is_empty() {
             let entry = self.entry(id).await?;
-            let asked = tokio::time::timeout(AT_ONCE, self.ledger.places(&entry));
+            let asked = tokio::time::timeout(SHORT_WAIT, self.ledger.places(&entry));
             document.ipus = asked.await.unwrap_or_default();
         }
         Ok(document)
@@ -278,7 +278,7 @@ impl App {
     pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, QueueStatus>, Problem> {
         let line = self.ledger.line().await?;
         let status = (1..).zip(line).map(|(position, (id, verdict))| match verdict {
-            QueueDecision::Stay(waiting) => (id, waiting),
+            QueueDecision::Wait(waiting) => (id, waiting),
             _ => (id, QueueStatus::next_in_line(position)),
         });
         Ok(status.collect())
@@ -363,8 +363,8 @@ impl App {
                 .ledger
                 .release_until(&released, &owner, attempt, &expiry)
                 .await?;
-            while matches!(done, Released::Later { .. }) && Instant::now() < until && !caller.is_gone() {
-                tokio::time::sleep(LOOK_AGAIN).await;
+            while matches!(done, Released::InProgress { .. }) && Instant::now() < until && !caller.is_gone() {
+                tokio::time::sleep(POLL_INTERVAL).await;
                 // Whoever asks for it again meanwhile does not want that to be given back.
                 match app.ledger.get(&released).await? {
                     Some(entry) if matches!(entry.state, EntryState::Releasing { .. }) => {
@@ -375,10 +375,10 @@ impl App {
             }
             Ok::<_, LedgerError>(done)
         });
-        let answer = match tokio::time::timeout(wait.max(AT_ONCE), &mut work).await {
+        let answer = match tokio::time::timeout(wait.max(SHORT_WAIT), &mut work).await {
             Ok(answer) => answer.map_err(|_| broken())??,
             // That it is given back is recorded; its controller takes its time.
-            Err(_) if self.is_releasing(&id).await? => Released::Later {
+            Err(_) if self.is_releasing(&id).await? => Released::InProgress {
                 detail: "the controller has not answered yet".to_owned(),
             },
             Err(_) => work.await.map_err(|_| broken())??,
@@ -450,7 +450,7 @@ fn expiry(not_after: Option<Timestamp>, caller: &Caller) -> Expiry {
 
 fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
     match released {
-        Released::Later { detail } => DeletedDocument::releasing(id, detail),
+        Released::InProgress { detail } => DeletedDocument::releasing(id, detail),
         _ => DeletedDocument::gone(id),
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, header};
 use ipu_core::Owner;
 use ipu_serve::Peer;
 
-use crate::problem::{AGAIN_SOON, Problem};
+use crate::problem::{Problem, RETRY_SOON_SECS};
 
 /// Somebody who proved to be who he is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl From<AuthError> for Problem {
             AuthError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, "Forbidden", detail),
             AuthError::Unavailable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "AuthUnavailable", detail)
-                    .with_retry_after(AGAIN_SOON)
+                    .with_retry_after(RETRY_SOON_SECS)
             }
         }
     }

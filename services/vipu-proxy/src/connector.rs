@@ -18,7 +18,7 @@ use crate::measured::measured;
 use crate::metrics::Metrics;
 
 /// How often the secrets are looked at. What mounts them may need most of the minute within which changes are promised.
-const EVERY: Duration = Duration::from_secs(2);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 type ReadResult = Result<ControllerSecrets, SecretsError>;
 
@@ -131,7 +131,7 @@ pub(crate) async fn follow_secrets(app: Arc<App>) {
     loop {
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(RELOAD_INTERVAL) => {}
         }
         let pool = app.ledger.pool();
         for member in pool.members().into_iter().chain(pool.draining()) {

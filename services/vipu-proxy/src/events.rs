@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::partition::document;
 
 /// Changes that are kept for clients that come back: a minute or so of a busy system.
-const KEPT: usize = 4096;
+const HISTORY_LEN: usize = 4096;
 /// How often a stream says that it is still there, so that what lies between does not cut it off.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -61,7 +61,7 @@ impl EventLog {
                 let mut late = feed.late.lock().unwrap_or_else(PoisonError::into_inner);
                 match change {
                     Ok(change) => {
-                        if late.len() == KEPT {
+                        if late.len() == HISTORY_LEN {
                             late.pop_front();
                         }
                         late.push_back(change);

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::{Authenticator, Credentials, Identity};
 use crate::kept;
 use crate::params;
-use crate::problem::{AGAIN_SOON, Problem};
+use crate::problem::{Problem, RETRY_SOON_SECS};
 use crate::routes;
 use crate::settings::ReadAccess;
 use crate::shares::{Client, Shares, SlotGuard};
@@ -54,7 +54,7 @@ pub(crate) struct AccessPolicy {
     pub(crate) authenticator: Arc<dyn Authenticator>,
     pub(crate) reading: ReadAccess,
     /// Most requests that are worked on at a time.
-    pub(crate) places: usize,
+    pub(crate) concurrency: usize,
     /// Most bytes of answers that wait for their clients to read them.
     pub(crate) unsent: usize,
     /// Whether the connection tells who the client is, so that reads without a token are identified, too.
@@ -72,7 +72,7 @@ pub struct Gateway {
     routes: BoxedFilter<(warp::reply::Response,)>,
     patience: Timeouts,
     guard: AccessPolicy,
-    places: Arc<Shares>,
+    concurrency: Arc<Shares>,
     streams: Arc<Shares>,
     /// Requests of tenants that wait for their partitions.
     waits: Arc<Shares>,
@@ -92,9 +92,9 @@ impl Gateway {
         Self {
             routes: routes::routes(app),
             patience,
-            places: Shares::new(guard.places, guard.split),
+            concurrency: Shares::new(guard.concurrency, guard.split),
             streams: Shares::new(STREAMS, guard.split),
-            waits: Shares::new(guard.places.div_ceil(2), guard.split),
+            waits: Shares::new(guard.concurrency.div_ceil(2), guard.split),
             unsent: Shares::new(guard.unsent, guard.split),
             guard,
             app: Arc::clone(app),
@@ -209,7 +209,7 @@ impl Gateway {
                 .ok_or_else(|| overloaded(detail))
         } else {
             let detail = "too many requests are being worked on";
-            self.places
+            self.concurrency
                 .take(client.clone(), 1)
                 .ok_or_else(|| overloaded(detail))
         }
@@ -297,7 +297,7 @@ impl Gateway {
                     "TooSlow",
                     format!("there is no answer within {} s", self.patience.write.as_secs()),
                 )
-                .with_retry_after(AGAIN_SOON),
+                .with_retry_after(RETRY_SOON_SECS),
             ),
         }
     }
@@ -323,7 +323,7 @@ fn needs_tls() -> Problem {
 const TOO_MUCH_UNSENT: &str = "too many answers wait for their clients to read them";
 
 fn overloaded(detail: &str) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(AGAIN_SOON)
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(RETRY_SOON_SECS)
 }
 
 fn too_many_waits(namespaces: &str, waits: &Shares) -> Problem {
@@ -333,7 +333,7 @@ fn too_many_waits(namespaces: &str, waits: &Shares) -> Problem {
          {tenants} for all tenants"
     );
     Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyWaits", detail)
-        .with_retry_after(AGAIN_SOON)
+        .with_retry_after(RETRY_SOON_SECS)
         .with_fix(
             "ask without wait and read GET /v1/partitions/{id} or the event stream; an administrator can raise max-requests",
         )

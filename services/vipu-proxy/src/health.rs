@@ -8,7 +8,7 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::problem::{AGAIN_SOON, Problem};
+use crate::problem::{Problem, RETRY_SOON_SECS};
 
 /// How long one round of a worker may take: a controller that hangs is given up after ten seconds, and a round may meet
 /// several, several times each.
@@ -63,7 +63,7 @@ impl Health {
             "Starting",
             "ledger and controllers have not been compared yet",
         )
-        .with_retry_after(AGAIN_SOON))
+        .with_retry_after(RETRY_SOON_SECS))
     }
 
     /// Waits for the first repair, at most for `patience`. Says whether there was one.

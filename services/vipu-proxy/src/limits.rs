@@ -7,7 +7,7 @@ use ipu_core::{Namespace, QueuePolicy, Quota, QuotaSubject, Quotas};
 use crate::settings::{QuotaSetting, SettingError, Settings, wrong};
 
 /// Stands for every namespace that may charge an account.
-const EVERY: &str = "*";
+const ALL_NAMESPACES: &str = "*";
 
 /// What namespaces and accounts may ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Limits {
                 "an account names the namespaces that may charge it; add `namespaces: [NAME, ...]`, or `namespaces: [\"*\"]` for all",
             ));
         }
-        if namespaces.iter().any(|name| name == EVERY) {
+        if namespaces.iter().any(|name| name == ALL_NAMESPACES) {
             return Ok(());
         }
         let namespaces = namespaces.iter().map(|name| namespace("quotas", name));

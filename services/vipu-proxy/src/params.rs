@@ -12,7 +12,7 @@ use crate::partition::named;
 use crate::problem::Problem;
 
 /// The longest that a request may wait: clients and what lies between give up on an answer after a minute or so.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Most records of a page: half a megabyte or so.
 pub(crate) const MAX_PAGE: usize = 2_000;
@@ -137,8 +137,8 @@ fn duration(text: &str) -> Result<Duration, Problem> {
         (Some(number), "m") => number.checked_mul(60).map(Duration::from_secs),
         _ => None,
     };
-    let longest = LONGEST_WAIT.as_secs();
-    parsed.filter(|wait| *wait <= LONGEST_WAIT).ok_or_else(|| {
+    let longest = MAX_WAIT.as_secs();
+    parsed.filter(|wait| *wait <= MAX_WAIT).ok_or_else(|| {
         let rule = format!("must be a number with ms, s or m, at most {longest}s");
         Problem::invalid("wait", text, rule, "use 30s, and ask again")
     })

@@ -126,8 +126,8 @@ fn max_runtime_of(seconds: u64) -> Result<Duration, Problem> {
 /// The length of a lease, or the rule that it breaks.
 pub(crate) fn lease_of(field: &str, seconds: u32) -> Result<Duration, Problem> {
     let length = Duration::from_secs(u64::from(seconds));
-    if seconds == 0 || length > Lease::LONGEST {
-        let rule = format!("must be from 1 to {}", Lease::LONGEST.as_secs());
+    if seconds == 0 || length > Lease::MAX_DURATION {
+        let rule = format!("must be from 1 to {}", Lease::MAX_DURATION.as_secs());
         return Err(Problem::invalid(
             field,
             seconds,

@@ -8,12 +8,12 @@ use crate::partition::{named, size_of};
 use crate::problem::Problem;
 
 /// Most sizes, and most partitions that are thought away, in one question: a Pod256 in single IPUs.
-const MOST: usize = 256;
+const MAX_PARTITIONS: usize = 256;
 
 /// The answer of the question.
 pub(crate) async fn plan(app: &App, asked: DryRunRequest) -> Result<DryRunResponse, Problem> {
-    if asked.sizes.is_empty() || asked.sizes.len() > MOST {
-        let rule = format!("must name 1 to {MOST} sizes");
+    if asked.sizes.is_empty() || asked.sizes.len() > MAX_PARTITIONS {
+        let rule = format!("must name 1 to {MAX_PARTITIONS} sizes");
         return Err(Problem::invalid(
             "sizes",
             asked.sizes.len(),
@@ -21,8 +21,8 @@ pub(crate) async fn plan(app: &App, asked: DryRunRequest) -> Result<DryRunRespon
             "ask several times",
         ));
     }
-    if asked.if_these_ended.len() > MOST {
-        let rule = format!("must name at most {MOST} partitions");
+    if asked.if_these_ended.len() > MAX_PARTITIONS {
+        let rule = format!("must name at most {MAX_PARTITIONS} partitions");
         return Err(Problem::invalid(
             "ifTheseEnded",
             asked.if_these_ended.len(),

@@ -9,9 +9,9 @@ use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use serde::Serialize;
 
 /// When to ask again after an overload, and after a store or a controller that did not answer: what a restart takes.
-pub(crate) const AGAIN_SOON: u32 = 1;
+pub(crate) const RETRY_SOON_SECS: u32 = 1;
 /// When to ask again after the line was full: nobody leaves it faster.
-const AGAIN_LATER: u32 = 30;
+const RETRY_LATER_SECS: u32 = 30;
 
 /// A problem, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -144,10 +144,10 @@ impl From<TransitionError> for Problem {
                 .with_fix("ask for the recorded attempt or a newer one"),
             TransitionError::LineFull { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
-                    .with_retry_after(AGAIN_LATER)
+                    .with_retry_after(RETRY_LATER_SECS)
             }
             TransitionError::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
-                .with_retry_after(AGAIN_LATER)
+                .with_retry_after(RETRY_LATER_SECS)
                 .with_fix(
                     "wait until some of them have started, or delete some; an administrator can raise max-queued-per-namespace",
                 ),
@@ -186,7 +186,7 @@ impl From<TransitionError> for Problem {
             TransitionError::NoLease { .. } => {
                 conflict("NoLease").with_fix("ask for the partition with leaseSeconds first")
             }
-            TransitionError::Unsettled { .. } => conflict("Unsettled").with_retry_after(AGAIN_SOON),
+            TransitionError::Unsettled { .. } => conflict("Unsettled").with_retry_after(RETRY_SOON_SECS),
             TransitionError::Moved { state: "gone", .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())
             }
@@ -222,9 +222,9 @@ impl From<LedgerError> for Problem {
 fn of_store(error: &StoreError, detail: String) -> Problem {
     let unavailable = |code| Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail.clone());
     match error {
-        StoreError::Full { .. } => unavailable("LedgerFull").with_retry_after(AGAIN_LATER),
-        StoreError::Conflict { .. } => unavailable("LedgerBusy").with_retry_after(AGAIN_SOON),
-        StoreError::Unavailable { .. } => unavailable("LedgerUnavailable").with_retry_after(AGAIN_SOON),
+        StoreError::Full { .. } => unavailable("LedgerFull").with_retry_after(RETRY_LATER_SECS),
+        StoreError::Conflict { .. } => unavailable("LedgerBusy").with_retry_after(RETRY_SOON_SECS),
+        StoreError::Unavailable { .. } => unavailable("LedgerUnavailable").with_retry_after(RETRY_SOON_SECS),
         _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerUnusable", detail)
             .with_fix("see the log of the proxy; nothing was written"),
     }

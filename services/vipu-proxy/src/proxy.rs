@@ -216,10 +216,14 @@ impl Proxy {
         }
         let interval = config.repair_interval;
         let repair = supervise("repair", Arc::clone(&app), move |app| {
-            worker::keep_repaired(app, interval)
+            worker::run_repair(app, interval)
         });
         workers.push(tokio::spawn(repair));
-        workers.push(tokio::spawn(supervise("queue", Arc::clone(&app), worker::go_on)));
+        workers.push(tokio::spawn(supervise(
+            "queue",
+            Arc::clone(&app),
+            worker::run_queue,
+        )));
         workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
         let mut proxy = Self::serve(&config, app, guard).await?;
         proxy.workers.extend(workers);
@@ -324,7 +328,7 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
         AccessPolicy {
             authenticator: authenticator.unwrap_or_else(|| Arc::new(NoAuth)),
             reading: ReadAccess::Open,
-            places: 1024,
+            concurrency: 1024,
             unsent: UNSENT,
             local: false,
             split,
@@ -358,7 +362,7 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<A
     Ok(AccessPolicy {
         authenticator: Arc::new(AnyOf(who)),
         reading: config.reading,
-        places: config.max_requests,
+        concurrency: config.max_requests,
         unsent: UNSENT,
         local,
         split,
@@ -373,7 +377,7 @@ fn plain_guard(config: &Config, address: SocketAddr) -> AccessPolicy {
     AccessPolicy {
         authenticator: Arc::new(AnyOf(Vec::new())),
         reading: ReadAccess::Open,
-        places,
+        concurrency: places,
         unsent: UNSENT / 2,
         local: false,
         split: false,

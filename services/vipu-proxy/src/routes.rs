@@ -53,7 +53,7 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .unify()
         .or(partition(app))
         .unify()
-        .or(others(app))
+        .or(admin_routes(app))
         .unify();
     routes
         .recover(|rejection: Rejection| async move { Ok::<_, Rejection>(refuse(&no_route(&rejection))) })
@@ -76,13 +76,13 @@ fn asked(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection>
 
 /// Whether the proxy works.
 fn probes(app: &Arc<App>) -> Route {
-    let alive = |asked: ApiCall| print(asked.app.health.check_alive().and_then(|()| well()));
+    let alive = |asked: ApiCall| print(asked.app.health.check_alive().and_then(|()| healthy()));
     let health = warp::path!("health").and(warp::get()).and(asked(app)).map(alive);
     let livez = warp::path!("livez").and(warp::get()).and(asked(app)).map(alive);
     let readyz = warp::path!("readyz")
         .and(warp::get())
         .and(asked(app))
-        .then(|asked: ApiCall| async move { print(asked.app.check_ready().await.and_then(|()| well())) });
+        .then(|asked: ApiCall| async move { print(asked.app.check_ready().await.and_then(|()| healthy())) });
     let metrics =
         warp::path!("metrics")
             .and(warp::get())
@@ -108,7 +108,7 @@ fn probes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-fn well() -> Answer {
+fn healthy() -> Answer {
     ok(&json!({"status": "ok"}))
 }
 
@@ -211,7 +211,7 @@ fn partition(app: &Arc<App>) -> Route {
 }
 
 /// Leases, cordons, and what was used.
-fn others(app: &Arc<App>) -> Route {
+fn admin_routes(app: &Arc<App>) -> Route {
     let heartbeat = warp::path!("v1" / "partitions" / String / "heartbeat")
         .and(warp::post())
         .and(asked(app))
@@ -257,7 +257,7 @@ async fn heartbeat(id: &str, mut asked: ApiCall) -> Answer {
     let id = id_of(id)?;
     let owner = match owner_of(&asked.app, &id, beat.uid).await? {
         OwnerLookup::By(owner) => owner,
-        OwnerLookup::Found => return Err(quarantined(&id)),
+        OwnerLookup::Quarantined => return Err(quarantined(&id)),
         OwnerLookup::Nothing => {
             return Err(asked
                 .app
@@ -307,9 +307,9 @@ async fn get(id: &str, mut asked: ApiCall) -> Answer {
 async fn put(id: &str, mut asked: ApiCall) -> Answer {
     let params = asked.params(&["wait", "nowait", "notAfter"])?;
     let line = if params.nowait {
-        OnNoCapacity::Refuse
+        OnNoCapacity::Reject
     } else {
-        OnNoCapacity::Wait
+        OnNoCapacity::Queue
     };
     let mut request = request_of(
         json_of(&asked.body)?,
@@ -321,7 +321,7 @@ async fn put(id: &str, mut asked: ApiCall) -> Answer {
     asked.who.may_act_for(&request.owner)?;
     let namespaces = asked.who.namespaces().into_iter().flatten();
     request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
-    shown(&asked.app.ensure(request, params.wait).await?)
+    partition_response(&asked.app.ensure(request, params.wait).await?)
 }
 
 async fn delete(id: &str, mut asked: ApiCall) -> Answer {
@@ -333,7 +333,7 @@ async fn delete(id: &str, mut asked: ApiCall) -> Answer {
     {
         match asked.app.delete(id.clone(), owner, &params).await {
             Err(problem) if problem.status() == StatusCode::CONFLICT && problem.code() != "TooLate" => {}
-            deleted => return told(&deleted?),
+            deleted => return delete_response(&deleted?),
         }
     }
     let deleted = match owner_of(&asked.app, &id, params.uid.clone()).await? {
@@ -342,17 +342,17 @@ async fn delete(id: &str, mut asked: ApiCall) -> Answer {
             asked.who.may_act_for(&owner)?;
             asked.app.delete(id, owner, &params).await?
         }
-        OwnerLookup::Found if params.quarantined => {
+        OwnerLookup::Quarantined if params.quarantined => {
             asked.who.may_act_for_all()?;
             asked.app.delete_quarantined(id).await?
         }
-        OwnerLookup::Found => return Err(quarantined(&id)),
+        OwnerLookup::Quarantined => return Err(quarantined(&id)),
     };
-    told(&deleted)
+    delete_response(&deleted)
 }
 
 /// What became of a delete: 200 if it is done, 202 if that takes longer.
-fn told(deleted: &DeletedDocument) -> Answer {
+fn delete_response(deleted: &DeletedDocument) -> Answer {
     let status = if deleted.state == HoldState::Gone {
         StatusCode::OK
     } else {
@@ -375,11 +375,11 @@ async fn reset(id: &str, mut asked: ApiCall) -> Answer {
     };
     let owner = match owner_of(&asked.app, &id, wanted.uid).await? {
         OwnerLookup::By(owner) => owner,
-        OwnerLookup::Found => return Err(quarantined(&id)),
-        OwnerLookup::Nothing => return shown(&asked.app.document(&id, None).await?),
+        OwnerLookup::Quarantined => return Err(quarantined(&id)),
+        OwnerLookup::Nothing => return partition_response(&asked.app.document(&id, None).await?),
     };
     asked.who.may_act_for(&owner)?;
-    shown(&asked.app.reset(id, owner, attempt, not_after).await?)
+    partition_response(&asked.app.reset(id, owner, attempt, not_after).await?)
 }
 
 /// Whose a partition is.
@@ -387,7 +387,7 @@ enum OwnerLookup {
     Nothing,
     By(Owner),
     /// It was found and nobody owns it.
-    Found,
+    Quarantined,
 }
 
 /// The owner that this process has heard of last, if his uid is the one that the caller says.
@@ -404,7 +404,7 @@ async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Ow
         return Ok(OwnerLookup::Nothing);
     };
     let Some(mut owner) = entry.owner else {
-        return Ok(OwnerLookup::Found);
+        return Ok(OwnerLookup::Quarantined);
     };
     if let Some(uid) = uid {
         owner.job.uid = uid;
@@ -419,7 +419,7 @@ fn quarantined(id: &PartitionId) -> Problem {
 }
 
 /// A partition: 200 if it is ready, 202 if that takes longer.
-fn shown(document: &PartitionDocument) -> Answer {
+fn partition_response(document: &PartitionDocument) -> Answer {
     let status = if document.state == HoldState::Active {
         StatusCode::OK
     } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How often a file is looked at. Changes are promised to be noticed within a minute; what mounts files may need most of it.
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the file now and then, and hands on its text whenever that is another. What cannot be read, or is refused, is
 /// logged once and changes nothing.
@@ -20,7 +20,7 @@ pub(crate) async fn watch_file<F: Future<Output = Result<(), String>>>(
     loop {
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         let outcome = match tokio::fs::read_to_string(&path).await {
             Ok(text) if text == known => Ok(false),
@@ -63,12 +63,12 @@ mod tests {
         let watching = watch_file(path.clone(), "one".to_owned(), stopping, apply);
         tokio::time::pause();
         let story = async {
-            tokio::time::sleep(EVERY * 2).await;
+            tokio::time::sleep(POLL_INTERVAL * 2).await;
             std::fs::remove_file(&path).unwrap();
-            tokio::time::sleep(EVERY * 2).await;
+            tokio::time::sleep(POLL_INTERVAL * 2).await;
             std::fs::write(&path, "two").unwrap();
             while told.try_recv() != Ok("two".to_owned()) {
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             stop.send(true).unwrap();
         };

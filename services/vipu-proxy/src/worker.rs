@@ -23,10 +23,10 @@ const SILENT: Duration = Duration::from_secs(5);
 /// look at all of the ledger, and mostly whoever is told of asks on and sees to it himself.
 const GAP: Duration = Duration::from_millis(20);
 /// How many partitions are gone on with at the same time.
-const AT_A_TIME: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Goes on with what is there to be gone on with, until the proxy stops.
-pub(crate) async fn go_on(app: Arc<App>) {
+pub(crate) async fn run_queue(app: Arc<App>) {
     let mut stopping = app.stopping();
     let mut pause = FIRST;
     // What an old copy of the ledger calls waiting may be in use.
@@ -48,20 +48,20 @@ pub(crate) async fn go_on(app: Arc<App>) {
         };
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = told(&app) => pause = FIRST,
+            () = run_on_changes(&app) => pause = FIRST,
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
 /// Waits until there is something to be gone on with, and a little longer.
-async fn told(app: &App) {
+async fn run_on_changes(app: &App) {
     tokio::time::sleep(GAP).await;
     app.work.notified().await;
 }
 
 /// Compares ledger, controllers and owners now, and then every `interval`, until the proxy stops.
-pub(crate) async fn keep_repaired(app: Arc<App>, interval: Duration) {
+pub(crate) async fn run_repair(app: Arc<App>, interval: Duration) {
     let mut stopping = app.stopping();
     loop {
         app.health.beat("repair", interval);
@@ -89,7 +89,7 @@ pub(crate) async fn keep_repaired(app: Arc<App>, interval: Duration) {
         app.work.notify_one();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = app.compare.notified() => {}
+            () = app.repair_requested.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -135,7 +135,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
         .collect();
     if !queued.is_empty() {
         for (id, verdict) in app.ledger.line().await? {
-            if let (QueueDecision::Go { .. }, Some(entry)) = (verdict, queued.get(&id))
+            if let (QueueDecision::Start { .. }, Some(entry)) = (verdict, queued.get(&id))
                 && !app.is_driven(&id)
             {
                 todo.push((*entry).clone());
@@ -145,7 +145,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
     let count = todo.len() + queued.len();
     let mut tasks = JoinSet::new();
     for entry in todo {
-        if tasks.len() >= AT_A_TIME {
+        if tasks.len() >= MAX_CONCURRENT_REQUESTS {
             tasks.join_next().await;
             // However many there are, it goes on.
             app.health.beat("line", IDLE);

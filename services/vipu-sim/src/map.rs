@@ -10,7 +10,7 @@ use crate::state::SimState;
 /// The letters of partitions, in order; the ones after them are drawn as `#`.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwyz0123456789";
 /// Machines drawn in one line.
-const MACHINES_PER_LINE: usize = 4;
+const MACHINES_PER_ROW: usize = 4;
 
 /// The whole Pod: each link domain with its machines of four IPUs, and what the letters mean.
 pub(crate) fn draw(state: &SimState) -> String {
@@ -69,8 +69,8 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
         .max()
         .unwrap_or(0)
         .clamp(9, 24);
-    for (row, machines) in names.chunks(MACHINES_PER_LINE).enumerate() {
-        let first = row * MACHINES_PER_LINE;
+    for (row, machines) in names.chunks(MACHINES_PER_ROW).enumerate() {
+        let first = row * MACHINES_PER_ROW;
         let edge = |left, middle: &str, right| {
             let segments = vec!["─".repeat(width + 2); machines.len()];
             format!("  {left}{}{right}", segments.join(middle))

@@ -264,7 +264,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
         });
     }
     let state: SimState = serde_json::from_slice(text).map_err(wrong)?;
-    match state.contradiction() {
+    match state.find_inconsistency() {
         None => Ok(state),
         Some(contradiction) => Err(StoreError::Contradiction {
             path: path.to_owned(),

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 /// How often each node says that it is there: well within the 40 s after which it is taken for dead.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How many calls are made at a time.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_UPDATES: usize = 16;
 /// How many Kubernetes Pods a node takes.
 const PODS: &str = "5000";
 
@@ -224,7 +224,7 @@ async fn play(client: Client, options: FakeOptions, silent: SilentNodes) {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &pods());
     let bound = watcher::Config::default().fields("spec.nodeName!=");
     let mut told = std::pin::pin!(watcher::watcher(all, bound).default_backoff());
-    let calls = Arc::new(Semaphore::new(AT_ONCE));
+    let calls = Arc::new(Semaphore::new(MAX_CONCURRENT_UPDATES));
     let mut started: HashSet<String> = HashSet::new();
     while let Some(event) = told.next().await {
         let pod = match event {

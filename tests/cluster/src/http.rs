@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// How long one question may take: a server that is starting answers late or not at all, and is asked again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client that trusts this authority alone.
 pub(crate) fn trusting(ca_pem: &str) -> Result<Arc<ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
@@ -30,9 +30,9 @@ pub(crate) fn get(
     path: &str,
     tls: Option<&Arc<ClientConfig>>,
 ) -> io::Result<(u16, String)> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     match tls {
         None => ask(stream, path),
         Some(config) => {

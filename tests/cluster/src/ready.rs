@@ -7,7 +7,7 @@ use crate::error::ClusterError;
 use crate::process::Server;
 
 /// How long a server may take to become ready: many times what an idle machine needs, for one that is not.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How often it is asked.
 const POLL: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ pub(crate) fn wait(
         if server.has_ended() {
             return Err(server.not_ready("it has ended".into()));
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             return Err(server.not_ready(seen));
         }
         std::thread::sleep(POLL);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A file beyond this has a second subject in it. The aim is half.
-const LINES_MAX: usize = 600;
+const MAX_LINES: usize = 600;
 
 #[test]
 fn every_source_file_is_short_and_begins_with_its_purpose() {
@@ -12,8 +12,8 @@ fn every_source_file_is_short_and_begins_with_its_purpose() {
         let text = read(&path);
         let lines = text.lines().count();
         assert!(
-            lines <= LINES_MAX,
-            "{} has {lines} lines, at most {LINES_MAX}",
+            lines <= MAX_LINES,
+            "{} has {lines} lines, at most {MAX_LINES}",
             path.display()
         );
         assert!(

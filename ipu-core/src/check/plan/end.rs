@@ -126,7 +126,7 @@ impl<'a> AttemptFacts<'a> {
             self.own(instance).iter().filter_map(failed).collect()
         };
         if !failures.is_empty() {
-            return End::Badly(Failure::first(failures, self.seen.blur));
+            return End::Badly(Failure::first(failures, self.seen.timestamp_resolution));
         }
         if !self.has_launcher() && self.are_all(&self.done(instance)) {
             return End::Well;
@@ -220,7 +220,7 @@ impl<'a> AttemptFacts<'a> {
     fn is_torn(&self, instance: u32) -> bool {
         let (attempt, done) = (self.attempt(instance), self.done(instance));
         let taken = self.seen.instances.iter().filter(|facts| facts.index == instance);
-        let mut taken = taken.flat_map(|facts| &facts.gone);
+        let mut taken = taken.flat_map(|facts| &facts.missing);
         if taken.any(|gone| {
             let who = gone.worker.map_or(ProcessRole::Launcher, ProcessRole::Worker);
             let done = gone.worker.is_some_and(|worker| done.contains(&worker));

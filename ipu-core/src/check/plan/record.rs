@@ -169,7 +169,7 @@ fn check_verdicts(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Broken
         .instances
         .iter()
         .any(|now| facts.is_judged(plan, now.index));
-    if any && plan.wake != Some(Duration::ZERO) {
+    if any && plan.requeue_after != Some(Duration::ZERO) {
         broken.push(BrokenPlan::SleepsForEver {
             what: "a verdict to be acted upon",
         });
@@ -178,14 +178,14 @@ fn check_verdicts(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Broken
 
 fn check_wake(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let now = facts.seen.now;
-    let within = |moment: crate::Timestamp| plan.wake.is_some_and(|wake| wake <= moment.since(now));
+    let within = |moment: crate::Timestamp| plan.requeue_after.is_some_and(|wake| wake <= moment.since(now));
     if plan.effects.iter().any(|effect| {
         use crate::plan::Effect as E;
         matches!(
             effect,
             E::EnsurePartition { .. } | E::ResetPartition { .. } | E::ReleasePartition { .. }
         )
-    }) && plan.wake.is_none()
+    }) && plan.requeue_after.is_none()
     {
         broken.push(BrokenPlan::SleepsForEver {
             what: "a partition on its way",
@@ -212,7 +212,7 @@ fn check_wake(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan
     let finished = facts.is_finished() && !facts.seen.deleted && plan.status.ipus_held > 0;
     if let (true, Some(ttl), Some(ended)) = (finished, facts.job.ttl_after_finished(), plan.status.finished)
         && ended.plus(ttl) > now
-        && plan.wake.is_none()
+        && plan.requeue_after.is_none()
         && (0..facts.job.instances()).any(|index| !facts.is_to_have_nothing(index))
     {
         broken.push(BrokenPlan::SleepsForEver {

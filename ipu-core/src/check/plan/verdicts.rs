@@ -13,7 +13,7 @@ use crate::plan::{FirstFailure, InstanceOutcome, InstanceStatus, Plan};
 /// The exit code of a job that ran for too long, as documented.
 const DEADLINE: u8 = 124;
 /// The longest back-off, as documented; a job may ask for more.
-const LONGEST: Duration = Duration::from_secs(6 * 60);
+const MAX_BACKOFF: Duration = Duration::from_secs(6 * 60);
 
 pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     if facts.seen.deleted || facts.is_finished() {
@@ -227,7 +227,7 @@ fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Op
 
 /// The pause after so many earlier ones: it doubles each time.
 fn back_off(base: Duration, used: u32) -> Duration {
-    let longest = if base > LONGEST { base } else { LONGEST };
+    let longest = if base > MAX_BACKOFF { base } else { MAX_BACKOFF };
     let mut pause = base;
     for _ in 0..used {
         if pause.is_zero() || pause >= longest {

@@ -14,12 +14,12 @@ fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
     let EntryState::Intent { fence: own, .. } = first.state else {
         panic!("{first:?}");
     };
-    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
     let EntryState::Intent { fence: others, .. } = bench.take(step).state else {
         panic!("it stays an intent");
     };
     let ready = |answered, now| {
-        bench.state.ready(
+        bench.state.mark_active(
             &job.id,
             1,
             &Location::default(),
@@ -37,7 +37,7 @@ fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
     );
     assert!(ready(others, 30_000).is_ok());
     assert!(matches!(
-        bench.state.reset_instead(&job.id, own, Location::default()),
+        bench.state.downgrade_to_reset(&job.id, own, Location::default()),
         Err(TransitionError::Moved { .. })
     ));
 }
@@ -47,7 +47,7 @@ fn what_is_refused_is_not_forgotten_while_an_earlier_call_may_still_make_it() {
     let mut bench = Bench::new(&Topology::pod16());
     let job = request("ns", "job", 4);
     bench.request(&job).unwrap();
-    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
     let EntryState::Intent { fence, .. } = bench.take(step).state else {
         panic!("it stays an intent");
     };
@@ -66,16 +66,17 @@ fn moves_that_are_not_legal_are_named() {
         moved(
             bench
                 .state
-                .ready(&job.id, 0, &Location::default(), None, now)
+                .mark_active(&job.id, 0, &Location::default(), None, now)
                 .map(|_| ())
         )
         .contains("is gone")
     );
     bench.drive(&job);
     assert!(
-        moved(bench.state.gone(&job.id, None, now).map(|_| ())).contains("is active and cannot become gone")
+        moved(bench.state.remove_released(&job.id, None, now).map(|_| ()))
+            .contains("is active and cannot become gone")
     );
-    assert!(moved(bench.state.take_up(&job.id, None, bench.window()).map(|_| ())).contains("active"));
+    assert!(moved(bench.state.claim_call(&job.id, None, bench.window()).map(|_| ())).contains("active"));
     assert!(
         moved(
             bench
@@ -111,13 +112,16 @@ fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
         panic!("{entry:?}");
     };
     // The remove was answered, but nobody knows of the create that the intent announced.
-    let until = bench.state.gone(&job.id, Some(fence), bench.now()).unwrap_err();
+    let until = bench
+        .state
+        .remove_released(&job.id, Some(fence), bench.now())
+        .unwrap_err();
     assert!(
         matches!(until, TransitionError::Unsettled { until, .. } if until == Timestamp::from_millis(30_000))
     );
     let step = bench
         .state
-        .gone(&job.id, Some(fence), Timestamp::from_millis(30_000))
+        .remove_released(&job.id, Some(fence), Timestamp::from_millis(30_000))
         .unwrap();
     assert_eq!(step.changes, [Change::Remove(job.id.clone())]);
 }
@@ -128,7 +132,7 @@ fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partiti
     let job = request("ns", "job", 4);
     bench.request(&job).unwrap();
     bench.now = 5_000;
-    let step = bench.state.take_up(&job.id, None, bench.window()).unwrap();
+    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
     let EntryState::Intent { fence, .. } = bench.take(step).state else {
         panic!("it stays an intent");
     };

@@ -66,8 +66,8 @@ fn what_is_cordoned_gets_nothing_new_and_the_controller_is_told_where_to_place()
     assert_eq!(entry.places, [4, 5, 6, 7].map(place));
 
     let mut large = request("ns", "large", 16);
-    large.line = OnNoCapacity::Refuse;
-    let Admission::Refused(waiting) = bench.request(&large).unwrap() else {
+    large.line = OnNoCapacity::Reject;
+    let Admission::Rejected(waiting) = bench.request(&large).unwrap() else {
         panic!("there is no room");
     };
     assert_eq!(waiting.reason.code, "NotEnoughFree");
@@ -186,11 +186,11 @@ fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_cordoned() 
     );
 
     let mut request = request("ns", "job", 4);
-    request.line = OnNoCapacity::Refuse;
+    request.line = OnNoCapacity::Reject;
     let code = |state: &ipu_core::LedgerState| {
         let step = state.request(&request, &blind(), &bench.rules, bench.window());
         match step.unwrap().outcome {
-            Admission::Refused(waiting) => waiting.reason.code,
+            Admission::Rejected(waiting) => waiting.reason.code,
             other => format!("{other:?}"),
         }
     };

@@ -65,7 +65,7 @@ fn grant(bench: &mut Bench, entry: &Entry, location: &Location) -> Result<Entry,
     let now = bench.now();
     let step = bench
         .state
-        .ready(&entry.id, entry.attempt, location, Some(fence(entry)), now)?;
+        .mark_active(&entry.id, entry.attempt, location, Some(fence(entry)), now)?;
     Ok(bench.take(step))
 }
 

@@ -215,7 +215,7 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, Control
 /// A verdict in the form of the model.
 fn plain(verdict: QueueDecision) -> reference::Verdict {
     match verdict {
-        QueueDecision::Go {
+        QueueDecision::Start {
             controller,
             places,
             placed,
@@ -224,7 +224,7 @@ fn plain(verdict: QueueDecision) -> reference::Verdict {
             places,
             placed,
         },
-        QueueDecision::Stay(waiting) => stay(waiting),
+        QueueDecision::Wait(waiting) => stay(waiting),
         other => panic!("{other:?}"),
     }
 }
@@ -274,7 +274,7 @@ proptest! {
         let rules = rules(limit, order, quota);
         let mut model = Walk::new(&state, &world, &rules, NOW);
         let expected: Vec<_> = state.line().into_iter().map(|entry| (entry.id.clone(), model.step(entry))).collect();
-        let judged: Vec<_> = state.judge_line(&world, &rules, NOW).into_iter().map(|(id, verdict)| (id, plain(verdict))).collect();
+        let judged: Vec<_> = state.evaluate_queue(&world, &rules, NOW).into_iter().map(|(id, verdict)| (id, plain(verdict))).collect();
         prop_assert_eq!(&judged, &expected);
         for (id, verdict) in expected {
             prop_assert_eq!(state.judge(&id, &world, &rules, NOW).map(plain), Some(verdict));

@@ -58,7 +58,7 @@ fn event(world: &mut JobWorld, command: &str, rest: &[&str]) -> Result<String, S
         ("settle", []) => Ok(settle(world)),
         _ => {
             let line = format!("{command} {}", rest.join(" "));
-            match line.parse::<JobEvent>()?.happen(world)? {
+            match line.parse::<JobEvent>()?.inject(world)? {
                 EventEffect::Found => Ok(String::new()),
                 EventEffect::Missed => Err("there is no such process or partition".to_string()),
             }
@@ -81,7 +81,7 @@ fn settle(world: &mut JobWorld) -> String {
         let observed = world.seen.clone();
         world.progress();
         let moved = observed != world.seen;
-        quiet = if moved || before != plan.status || plan.wake == Some(Duration::ZERO) {
+        quiet = if moved || before != plan.status || plan.requeue_after == Some(Duration::ZERO) {
             0
         } else {
             quiet + 1
@@ -117,7 +117,7 @@ fn tell_end(plan: &Plan) -> String {
     for Reason { code, message, .. } in &plan.reasons[1..] {
         told.push_str(&format!("    and {code}: {message}\n"));
     }
-    if let Some(wake) = plan.wake {
+    if let Some(wake) = plan.requeue_after {
         told.push_str(&format!("look again after {wake:?}\n"));
     }
     if plan.expired {

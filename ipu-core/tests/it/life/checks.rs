@@ -147,7 +147,7 @@ fn a_back_off_is_waited_for_and_looked_at_again() {
     );
     found(
         &pausing,
-        |plan| plan.wake = None,
+        |plan| plan.requeue_after = None,
         |broken| matches!(broken, BrokenPlan::SleepsForEver { .. }),
     );
 }

@@ -11,10 +11,10 @@
 
 use serde_json::{Value, json};
 
-use crate::crd::schema::MOST;
+use crate::crd::schema::MAX_COUNT;
 
 /// The most IPUs that a reconfigurable partition has: those of one link domain.
-const MOST_RECONFIGURABLE: u32 = 64;
+const MAX_RECONFIGURABLE_SIZE: u32 = 64;
 
 /// The most characters of the name of a process, which becomes a host name.
 const MAX_LABEL: usize = 63;
@@ -76,12 +76,12 @@ fn of_all_fields() -> Vec<Clause> {
         ),
         clause(
             // As many instances of one worker as there may be instances.
-            format!("w <= 1 || self.?jobInstances.orValue(1) * w <= {MOST}"),
+            format!("w <= 1 || self.?jobInstances.orValue(1) * w <= {MAX_COUNT}"),
             "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer \
              instances",
         ),
         clause(
-            format!("!has(self.reconfigurable) || !self.reconfigurable || {ipus} <= {MOST_RECONFIGURABLE}"),
+            format!("!has(self.reconfigurable) || !self.reconfigurable || {ipus} <= {MAX_RECONFIGURABLE_SIZE}"),
             "spec.reconfigurable = true: a partition of more than 64 IPUs uses GW-links, which a reconfigurable one cannot; remove \
              it, or ask for fewer IPUs",
         ),
@@ -372,7 +372,7 @@ fn number(value: &str) -> String {
 
 /// All powers of two that a size may be.
 fn powers() -> String {
-    let powers = (0..=MOST.ilog2()).map(|exponent| (1_u32 << exponent).to_string());
+    let powers = (0..=MAX_COUNT.ilog2()).map(|exponent| (1_u32 << exponent).to_string());
     format!("[{}]", powers.collect::<Vec<_>>().join(", "))
 }
 

@@ -10,10 +10,10 @@ use super::FieldKind::{self, Any, Flag, Object, Objects, Scalar, Text, TextMap, 
 use super::spec::SPEC;
 
 /// The most faults that are told of one manifest: more than anybody reads, and few enough to be compared with one another.
-const MOST_FAULTS: usize = 1000;
+const MAX_FAULTS: usize = 1000;
 
 /// The longest name, in bytes, that may be one of ours with slips of the fingers.
-const LONGEST_SLIP: usize = 64;
+const MAX_SUGGESTION_LEN: usize = 64;
 
 /// Takes out of `object`, which stands at `path`, everything that does not fit `fields`, and says what that was. What
 /// is null counts as absent. What is left can be read.
@@ -33,7 +33,7 @@ pub(in crate::crd) fn prune(
             Some(_) if value.is_null() => false,
             Some(field) => fits(value, &path, &field.kind, found),
             None => {
-                if found.len() < MOST_FAULTS {
+                if found.len() < MAX_FAULTS {
                     found.push(unknown(&path, name, value, fields));
                 }
                 false
@@ -87,7 +87,7 @@ fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violati
         (Object(_) | Any, _) => ("an object", "write its fields below it, indented"),
         (Objects(_), _) => ("a list of objects", "write one list item for each"),
     };
-    if found.len() >= MOST_FAULTS {
+    if found.len() >= MAX_FAULTS {
         return false;
     }
     // The value of a variable may be a secret.
@@ -125,7 +125,7 @@ fn unknown(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation
 fn nearest(name: &str, fields: &[Field]) -> Option<String> {
     let same = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
     let close = || {
-        if name.len() > LONGEST_SLIP {
+        if name.len() > MAX_SUGGESTION_LEN {
             return None;
         }
         let slips = fields

@@ -6,10 +6,10 @@ use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts}
 use super::{Field, FieldPresence, WireFormat, field, known};
 
 /// The most workers of a job and IPUs of an instance: what the core allows under any limits.
-pub(in crate::crd) const MOST: u32 = 65_536;
+pub(in crate::crd) const MAX_COUNT: u32 = 65_536;
 
 /// A count of at least one, as the custom resource 1.2.0 has it: in quotes, or bare.
-const COUNT: WireFormat = WireFormat::Count { most: MOST };
+const COUNT: WireFormat = WireFormat::Count { most: MAX_COUNT };
 
 /// Exit codes and ranges of them, as the custom resource 1.2.0 has them.
 const EXIT_CODES: &str = "^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$";
@@ -57,7 +57,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         "IPUs of one instance: the size of its partition. A power of two; the installation may allow fewer than the most. \
          Required, but for the alpha form. Changes only while the job holds no IPUs: suspended, or finished and cleaned up.",
     )
-    .wire(WireFormat::PowerOfTwo { most: MOST }),
+    .wire(WireFormat::PowerOfTwo { most: MAX_COUNT }),
     field(
         "workersPerJobInstance",
         Scalar,

@@ -21,7 +21,7 @@ impl Cache {
     }
 
     /// The watch tells of an object; its job, if there is anything new in it for the job.
-    pub fn heard(&self, pod: &Value) -> Option<JobKey> {
+    pub fn on_applied(&self, pod: &Value) -> Option<JobKey> {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
@@ -30,7 +30,7 @@ impl Cache {
     }
 
     /// The watch tells that an object is gone; its job.
-    pub fn gone(&self, pod: &Value) -> Option<JobKey> {
+    pub fn on_deleted(&self, pod: &Value) -> Option<JobKey> {
         let mut known = self.lock();
         known.heard = known.heard.max(version(pod));
         let pod = KubePod::read(pod)?;
@@ -47,12 +47,12 @@ impl Cache {
     }
 
     /// The watch begins anew.
-    pub fn begin(&self) {
+    pub fn on_init(&self) {
         self.lock().listed = Some(Vec::new());
     }
 
     /// It lists an object.
-    pub fn list(&self, pod: &Value) {
+    pub fn on_init_apply(&self, pod: &Value) {
         let mut known = self.lock();
         if let (Some(pod), Some(listed)) = (KubePod::read(pod), known.listed.as_mut()) {
             listed.push(pod);
@@ -60,7 +60,7 @@ impl Cache {
     }
 
     /// It has listed everything; the jobs that may have changed.
-    pub fn end(&self) -> Vec<JobKey> {
+    pub fn on_init_done(&self) -> Vec<JobKey> {
         let mut known = self.lock();
         let known = &mut *known;
         let listed = known.listed.take().unwrap_or_default();
@@ -70,25 +70,25 @@ impl Cache {
         // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
         // been the newest: that is asked.
         known.doubts += 1;
-        known.lists += 1;
+        known.relist_count += 1;
         let mut listed: HashMap<String, KubePod> =
             listed.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         for (job, pods) in &mut known.pods {
             let is_known = known.written.contains_key(job) || known.holds.contains_key(job);
             pods.retain(|_, pod| match listed.get_mut(&pod.uid) {
                 Some(listed) => {
-                    listed.follows(pod);
+                    listed.merge_previous(pod);
                     pod.version > newest
                 }
-                None if pod.gone || pod.version > newest => true,
+                None if pod.deleted || pod.version > newest => true,
                 None => {
-                    take(&mut known.taken, pod);
-                    is_known && pod.leaves_an_end() && pod.go()
+                    evict(&mut known.evicted, pod);
+                    is_known && pod.keeps_outcome() && pod.mark_deleted()
                 }
             });
-            let unsure = pods.values().filter(|pod| !pod.gone);
+            let unsure = pods.values().filter(|pod| !pod.deleted);
             for name in unsure.map(|pod| pod.name.clone()) {
-                let names = known.unsure.entry(job.clone()).or_default();
+                let names = known.unconfirmed.entry(job.clone()).or_default();
                 let doubt = names.entry(name).or_insert(UnconfirmedPod {
                     number: 0,
                     created: None,
@@ -108,13 +108,13 @@ impl Cache {
 
     /// How often the watch has listed everything.
     #[must_use]
-    pub fn lists(&self) -> u64 {
-        self.lock().lists
+    pub fn relist_count(&self) -> u64 {
+        self.lock().relist_count
     }
 
     /// The API server answered a question or a write with this object, which was asked or sent when the watch had listed everything so
     /// many times. Whether that was news: if not, the watch has told of it, or of what came after.
-    pub fn answered(&self, pod: &Value, lists: u64) -> bool {
+    pub fn observe_response(&self, pod: &Value, lists: u64) -> bool {
         let mut known = self.lock();
         let Some(pod) = KubePod::read(pod) else {
             return false;
@@ -124,18 +124,18 @@ impl Cache {
             let told = pods.is_some_and(|pods| pods.values().any(|known| known.uid == pod.uid));
             // What the watch has passed it has told of, and perhaps of its end too; but if it began anew meanwhile, of what went before that
             // it never tells.
-            if told || known.lists == lists {
+            if told || known.relist_count == lists {
                 return false;
             }
             let new = known.put(pod.clone());
             known.remove(&pod.job, &pod.name, &pod.uid);
             return new;
         }
-        if known.lists != lists {
+        if known.relist_count != lists {
             // It may have gone before a list that was made meanwhile, which then did not tell of it.
             known.doubts += 1;
             let number = known.doubts;
-            let names = known.unsure.entry(pod.job.clone()).or_default();
+            let names = known.unconfirmed.entry(pod.job.clone()).or_default();
             names.insert(
                 pod.name.clone(),
                 UnconfirmedPod {
@@ -164,7 +164,7 @@ impl Cache {
     /// The processes of the job's first `instances` instances that others took away, with their instances, since the attempts that
     /// `status` records began. Those of other instances are remembered until their partitions are `given_back`: somebody may
     /// want them again before that.
-    pub(in crate::operator) fn taken(
+    pub(in crate::operator) fn evicted(
         &self,
         job: &JobKey,
         instances: u32,
@@ -172,7 +172,7 @@ impl Cache {
         given_back: &BTreeSet<u32>,
     ) -> Vec<(u32, MissingProcess)> {
         let mut known = self.lock();
-        let Some(taken) = known.taken.get_mut(job) else {
+        let Some(taken) = known.evicted.get_mut(job) else {
             return Vec::new();
         };
         taken.retain(|(instance, gone)| {
@@ -195,31 +195,31 @@ impl Cache {
 
     /// There was no answer to the creation of the Kubernetes Pod of this name, which is this process of its instance: before anybody
     /// believes that there is none, the API server is asked.
-    pub fn unsure(&self, job: &JobKey, name: &str, who: (u32, MissingProcess)) {
+    pub fn unconfirmed(&self, job: &JobKey, name: &str, who: (u32, MissingProcess)) {
         let mut known = self.lock();
         known.doubts += 1;
         let doubt = UnconfirmedPod {
             number: known.doubts,
             created: Some(who),
         };
-        let names = known.unsure.entry(job.clone()).or_default();
+        let names = known.unconfirmed.entry(job.clone()).or_default();
         names.insert(name.to_owned(), doubt);
     }
 
     /// The names that the API server is to be asked about, each with the number of the doubt.
     #[must_use]
-    pub fn to_be_asked(&self, job: &JobKey) -> BTreeMap<String, u64> {
+    pub fn pending_checks(&self, job: &JobKey) -> BTreeMap<String, u64> {
         let known = self.lock();
-        let names = known.unsure.get(job).into_iter().flatten();
+        let names = known.unconfirmed.get(job).into_iter().flatten();
         names.map(|(name, doubt)| (name.clone(), doubt.number)).collect()
     }
 
     /// It was asked about these since the doubts of these numbers, and some are `there`. What was doubted again meanwhile is still to be
     /// asked about. What may have been created and is not there may have been taken away.
-    pub fn asked(&self, job: &JobKey, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
+    pub fn confirm(&self, job: &JobKey, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
         let mut known = self.lock();
         let known = &mut *known;
-        let Some(names) = known.unsure.get_mut(job) else {
+        let Some(names) = known.unconfirmed.get_mut(job) else {
             return;
         };
         let mut lost = Vec::new();
@@ -231,17 +231,17 @@ impl Cache {
             !solved
         });
         if names.is_empty() {
-            known.unsure.remove(job);
+            known.unconfirmed.remove(job);
         }
         if !lost.is_empty() {
-            known.taken.entry(job.clone()).or_default().extend(lost);
+            known.evicted.entry(job.clone()).or_default().extend(lost);
         }
     }
 
     /// A process of this instance may have been there, and is not.
-    pub(in crate::operator) fn take(&self, job: &JobKey, instance: u32, gone: MissingProcess) {
+    pub(in crate::operator) fn record_eviction(&self, job: &JobKey, instance: u32, gone: MissingProcess) {
         let mut known = self.lock();
-        let taken = known.taken.entry(job.clone()).or_default();
+        let taken = known.evicted.entry(job.clone()).or_default();
         taken.insert((instance, gone));
     }
 
@@ -264,8 +264,8 @@ impl Cache {
 }
 
 /// Remembers the process that is taken away with `pod`, if there is one.
-fn take(taken: &mut HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>, pod: &KubePod) {
-    if let Some(gone) = pod.taken() {
+fn evict(taken: &mut HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>, pod: &KubePod) {
+    if let Some(gone) = pod.is_evicted() {
         let all = taken.entry(pod.job.clone()).or_default();
         all.insert((pod.instance, gone));
     }
@@ -279,9 +279,9 @@ impl CachedJob {
         if known.is_some_and(|known| known.version > pod.version) {
             return false;
         }
-        let new = !known.is_some_and(|known| pod.is_no_further_than(known));
+        let new = !known.is_some_and(|known| pod.is_equivalent_to(known));
         if let Some(known) = known {
-            pod.follows(known);
+            pod.merge_previous(known);
         }
         pods.insert(pod.name.clone(), pod);
         new
@@ -296,9 +296,9 @@ impl CachedJob {
         let Some(pod) = pods.get_mut(name).filter(|pod| pod.uid == uid) else {
             return false;
         };
-        take(&mut self.taken, pod);
-        if is_known && pod.leaves_an_end() {
-            return pod.go();
+        evict(&mut self.evicted, pod);
+        if is_known && pod.keeps_outcome() {
+            return pod.mark_deleted();
         }
         pods.remove(name);
         if pods.is_empty() {

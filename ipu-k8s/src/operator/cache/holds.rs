@@ -43,12 +43,12 @@ impl Drop for PartitionRequestGuard<'_> {
 
 impl Cache {
     /// The proxy tells that an instance of the job has something in the ledger.
-    pub fn holds(&self, job: &JobKey, instance: u32) {
+    pub fn add_hold(&self, job: &JobKey, instance: u32) {
         self.lock().holds.entry(job.clone()).or_default().insert(instance);
     }
 
     /// The proxy tells that it has nothing any more.
-    pub fn holds_no_more(&self, job: &JobKey, instance: u32) {
+    pub fn remove_hold(&self, job: &JobKey, instance: u32) {
         let mut known = self.lock();
         if let Some(instances) = known.holds.get_mut(job) {
             instances.remove(&instance);
@@ -59,18 +59,18 @@ impl Cache {
     }
 
     /// The proxy cannot be heard for the moment.
-    pub fn hears_nothing(&self) {
+    pub fn disconnected(&self) {
         self.lock().told = false;
     }
 
     /// Whether the proxy tells of changes.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.lock().told
     }
 
     /// The proxy tells of everything that it has, and from now on of every change.
-    pub fn holds_only(&self, all: impl IntoIterator<Item = (JobKey, u32)>) {
+    pub fn replace_holds(&self, all: impl IntoIterator<Item = (JobKey, u32)>) {
         let mut holds: HashMap<JobKey, BTreeSet<u32>> = HashMap::new();
         for (job, instance) in all {
             holds.entry(job).or_default().insert(instance);
@@ -87,14 +87,23 @@ impl Cache {
     }
 
     /// The proxy is asked for the partition of an instance until the answer of this is dropped.
-    pub(in crate::operator) fn asks(&self, job: &JobKey, instance: u32) -> PartitionRequestGuard<'_> {
+    pub(in crate::operator) fn begin_request(
+        &self,
+        job: &JobKey,
+        instance: u32,
+    ) -> PartitionRequestGuard<'_> {
         let what = (job.clone(), instance);
         self.lock().asking.insert(what.clone());
         PartitionRequestGuard { cache: self, what }
     }
 
     /// The proxy answered this of the partition of an instance.
-    pub(in crate::operator) fn saw(&self, job: &JobKey, instance: u32, document: Option<&PartitionDocument>) {
+    pub(in crate::operator) fn record_response(
+        &self,
+        job: &JobKey,
+        instance: u32,
+        document: Option<&PartitionDocument>,
+    ) {
         let mut known = self.lock();
         match document.and_then(Active::of) {
             Some(active) => {
@@ -115,7 +124,7 @@ impl Cache {
     /// Whether the proxy tells anything that is a reason to look at the job: not what it answered already, nor that what it is
     /// being asked for is on its way, of which the answer tells, or what it tells next.
     #[must_use]
-    pub fn is_news(&self, job: &JobKey, document: &PartitionDocument) -> bool {
+    pub fn is_change(&self, job: &JobKey, document: &PartitionDocument) -> bool {
         let known = self.lock();
         let instance = document.instance;
         match Active::of(document) {

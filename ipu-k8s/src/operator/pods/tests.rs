@@ -38,7 +38,7 @@ fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
         ProcessPhase::Starting { since, .. } => since,
         other => panic!("{other:?}"),
     };
-    let at = |text: &str| moment(&text.into()).expect("a moment");
+    let at = |text: &str| parse_time(&text.into()).expect("a moment");
     let mut one = worker(&json!({
         "phase": "Pending", "conditions": sandbox, "containerStatuses": waits("ContainerCreating"),
     }));
@@ -101,7 +101,7 @@ fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
     let running = json!({"state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}});
     let ended = json!({"state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z"}}});
     let since = |text: &str| ProcessPhase::Running {
-        since: moment(&text.into()).expect("a moment"),
+        since: parse_time(&text.into()).expect("a moment"),
     };
     let status =
         |ready, all: &[&Value]| json!({"phase": "Running", "conditions": ready, "containerStatuses": all});

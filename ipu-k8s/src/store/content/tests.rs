@@ -51,12 +51,12 @@ fn put(entry: Entry) -> Change {
 /// A ConfigMap for `MOST` bytes.
 struct SmallConfigMap(Content);
 
-const MOST: usize = 50_000;
+const MAX_BYTES: usize = 50_000;
 
 impl SmallConfigMap {
     fn write(&mut self, change: Change) -> Result<(), ConfigMapFull> {
         let content = self.0.after(&[change]);
-        content.check_room(&self.0, MOST)?;
+        content.check_room(&self.0, MAX_BYTES)?;
         self.0 = content;
         Ok(())
     }
@@ -126,8 +126,8 @@ fn a_queued_request_that_says_more_needs_room_as_a_new_one_does() {
 
 #[test]
 fn ten_namespaces_fill_the_ledger_and_one_does_not() {
-    let share = namespace_share(MOST);
-    assert!(share * SHARES + MOST / HEADROOM_PARTS <= MOST);
+    let share = namespace_share(MAX_BYTES);
+    assert!(share * SHARES + MAX_BYTES / HEADROOM_PARTS <= MAX_BYTES);
     let mut rules = QueuePolicy::default();
     rules.namespaces.max_queued_bytes = Some(share);
     let window = CallWindow {

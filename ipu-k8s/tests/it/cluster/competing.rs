@@ -51,7 +51,7 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_nothing_twice()
             // Whoever asks the other process finds what the first one wrote.
             loop {
                 match other.release(&id(&name), &owner(&name), None).await.unwrap() {
-                    Released::Later { .. } => {}
+                    Released::InProgress { .. } => {}
                     released => return released,
                 }
             }

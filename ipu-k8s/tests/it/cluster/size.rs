@@ -11,7 +11,7 @@ use super::store;
 const PARTITIONS: u32 = 5_000;
 
 /// What the API server takes.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_partitions_fit_with_room_to_spare() {
@@ -50,8 +50,8 @@ async fn five_thousand_partitions_fit_with_room_to_spare() {
     assert_eq!(stored["metadata"]["managedFields"], serde_json::Value::Null);
     let values = stored["data"].as_object().unwrap().values();
     let bytes: usize = values.map(|value| value.as_str().unwrap().len()).sum();
-    println!("{bytes} of {MOST} bytes, {} an entry", bytes / entries.len());
-    assert!(bytes < MOST * 9 / 10, "{bytes}");
+    println!("{bytes} of {MAX_BYTES} bytes, {} an entry", bytes / entries.len());
+    assert!(bytes < MAX_BYTES * 9 / 10, "{bytes}");
 }
 
 /// A partition of four IPUs as it is held in the middle of a large installation.

@@ -100,8 +100,8 @@ impl FakeWatches {
         self.put(all);
         match watch {
             Watch::Jobs => {}
-            Watch::Pods => self.cache.begin(),
-            Watch::Holds => self.cache.hears_nothing(),
+            Watch::Pods => self.cache.on_init(),
+            Watch::Holds => self.cache.disconnected(),
         }
     }
 
@@ -132,29 +132,29 @@ impl FakeWatches {
                 self.due.extend(self.jobs.keys().cloned());
                 None
             }
-            WatchEvent::Pod(pod) => self.cache.heard(&pod),
-            WatchEvent::PodGone(pod) => self.cache.gone(&pod),
+            WatchEvent::Pod(pod) => self.cache.on_applied(&pod),
+            WatchEvent::PodGone(pod) => self.cache.on_deleted(&pod),
             WatchEvent::Pods(pods) => {
-                pods.iter().for_each(|pod| self.cache.list(pod));
-                self.due.extend(self.cache.end());
+                pods.iter().for_each(|pod| self.cache.on_init_apply(pod));
+                self.due.extend(self.cache.on_init_done());
                 None
             }
             WatchEvent::Hold(document) => {
                 let job = owner(document.owner.as_ref().unwrap());
                 self.held.insert((job.clone(), document.instance));
-                self.cache.holds(&job, document.instance);
-                self.cache.is_news(&job, &document).then_some(job)
+                self.cache.add_hold(&job, document.instance);
+                self.cache.is_change(&job, &document).then_some(job)
             }
             WatchEvent::HoldGone(job, instance) => {
                 self.held.remove(&(job.clone(), instance));
-                self.cache.holds_no_more(&job, instance);
+                self.cache.remove_hold(&job, instance);
                 Some(job)
             }
             WatchEvent::Holds(holds) => {
                 let before = std::mem::replace(&mut self.held, holds.iter().cloned().collect());
                 let all = before.iter().chain(&self.held);
                 self.due.extend(all.map(|(job, _)| job.clone()));
-                self.cache.holds_only(holds);
+                self.cache.replace_holds(holds);
                 None
             }
         };

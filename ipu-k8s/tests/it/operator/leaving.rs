@@ -81,7 +81,7 @@ fn a_job_that_was_let_go_of_is_not_worked_on_again_whatever_is_heard_of_it() {
     for job in seen.iter().filter(|job| !job.is_null()) {
         assert_eq!(
             finish(setting.operator.reconcile(job)).unwrap(),
-            Requeue::WhenTold
+            Requeue::AwaitChange
         );
     }
     assert_eq!(setting.world.state().calls, calls, "nobody is called");

@@ -456,7 +456,7 @@ fn what_is_told_of_a_job_whose_own_status_was_not_heard_yet_is_looked_at_once_it
         "it may have been heard meanwhile"
     );
     let again = finish(setting.operator.reconcile(&before)).unwrap();
-    assert_eq!(again, Requeue::WhenTold);
+    assert_eq!(again, Requeue::AwaitChange);
 }
 
 #[test]
@@ -482,11 +482,11 @@ fn what_another_operator_started_is_looked_at_in_the_pass_that_finds_it() {
     );
     {
         let state = setting.world.state();
-        cache.begin();
-        state.pods.values().for_each(|pod| cache.list(pod));
-        let _ = cache.end();
+        cache.on_init();
+        state.pods.values().for_each(|pod| cache.on_init_apply(pod));
+        let _ = cache.on_init_done();
         let holds = state.holds.values();
-        cache.holds_only(holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance)));
+        cache.replace_holds(holds.map(|hold| (owner(&hold.wanted.owner), hold.wanted.instance)));
     }
     setting.until("a", |_| phase("a-launcher").is_some());
     let end = json!({"exitCode": 0, "finishedAt": time(setting.world.state().now)});

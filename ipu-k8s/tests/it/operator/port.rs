@@ -205,7 +205,7 @@ impl ApiServer for Port {
         .await
     }
 
-    async fn tell(&self, _: &Value, event: &JobEvent) -> Result<(), PortError> {
+    async fn publish(&self, _: &Value, event: &JobEvent) -> Result<(), PortError> {
         assert!(
             !event.note.is_empty() && event.reason.chars().all(char::is_alphanumeric),
             "{event:?}"
@@ -266,7 +266,7 @@ fn merge(target: &mut Value, patch: &Value) {
 
 #[async_trait]
 impl Partitions for Port {
-    async fn see(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
+    async fn get_partition(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
         self.proxy(|state| Ok(state.holds.get(id).map(|hold| state.document(id, hold))))
             .await
     }

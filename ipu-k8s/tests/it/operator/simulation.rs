@@ -156,7 +156,7 @@ impl Life {
             if let Poll::Ready(outcome) = pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 self.passes.remove(&key);
                 reached.count(match outcome {
-                    Ok(Requeue::WhenTold) => "passes that wait to be told",
+                    Ok(Requeue::AwaitChange) => "passes that wait to be told",
                     Ok(Requeue::After(_)) => "passes that look again",
                     Err(PortError::Conflict(_)) => "conflicts",
                     Err(_) => "passes that failed",
@@ -286,7 +286,7 @@ impl Life {
                 let due = self.world.state().ears[0].due.pop_first();
                 let Some(job) = due else { break };
                 match self.pass(&job) {
-                    None | Some(Ok(Requeue::WhenTold)) => again.remove(&job),
+                    None | Some(Ok(Requeue::AwaitChange)) => again.remove(&job),
                     Some(Ok(Requeue::After(pause))) => {
                         let pause = u64::try_from(pause.as_millis()).unwrap();
                         again.insert(job, now + pause)

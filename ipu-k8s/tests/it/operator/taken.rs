@@ -37,7 +37,7 @@ fn take_by_force(setting: &Fixture, name: &str) {
 }
 
 /// Whatever takes it, it is made again, and the job never takes it for done or failed.
-fn comes_back(setting: &Fixture, name: &str, taken: fn(&Fixture, &str)) {
+fn assert_recreated(setting: &Fixture, name: &str, taken: fn(&Fixture, &str)) {
     let uid = |pod: &Value| pod["metadata"]["uid"].clone();
     let before = uid(&setting.world.state().pods[name]);
     taken(setting, name);
@@ -66,7 +66,7 @@ fn a_worker_that_is_deleted_by_hand_has_not_succeeded_and_is_started_again_on_a_
         let setting = Fixture::new();
         setting.world.submit("a", sleepers());
         setting.until("a", |job| job["status"]["phase"] == "Running");
-        comes_back(&setting, "a-worker-0", taken);
+        assert_recreated(&setting, "a-worker-0", taken);
         let job = setting.until("a", |job| job["status"]["phase"] == "Running");
         let attempts: Vec<u32> = setting
             .world
@@ -101,7 +101,7 @@ fn a_worker_that_is_taken_away_before_all_run_is_started_again_on_a_partition_th
                     json!([{"type": "Ready", "status": "True", "lastTransitionTime": time(now)}]);
             });
         }
-        comes_back(&setting, "a-worker-0", taken);
+        assert_recreated(&setting, "a-worker-0", taken);
         let holds = setting.world.state().holds.clone();
         let attempts: Vec<u32> = holds.values().map(|hold| hold.wanted.attempt).collect();
         (attempts, setting.world.state().events.clone())
@@ -126,7 +126,7 @@ fn what_is_deleted_by_hand_before_the_launcher_has_run_is_started_again() {
         setting
     };
     let setting = before_it_runs();
-    comes_back(&setting, "a-launcher", delete_by_hand);
+    assert_recreated(&setting, "a-launcher", delete_by_hand);
 
     // The launcher waits for its workers, which nobody does in this world.
     let setting = before_it_runs();
@@ -200,7 +200,7 @@ fn is_acted_upon(besides: impl FnOnce(&mut Value)) {
             attempt: 0,
         };
         let job = key(&state.jobs["a"]);
-        state.ears[0].cache.unsure(&job, "a-worker-0", (0, who));
+        state.ears[0].cache.unconfirmed(&job, "a-worker-0", (0, who));
     }
     let job = setting.pass("a");
     assert_eq!(job["status"]["phase"], "Running", "{job}");

@@ -107,17 +107,17 @@ fn impatient(job: &JobSpec, seen: &Observation) -> Plan {
         instance.retry_at = None;
     }
     let mut answer = plan(job, &facts);
-    if [truth.wake, answer.wake].contains(&Some(Duration::ZERO)) {
+    if [truth.requeue_after, answer.requeue_after].contains(&Some(Duration::ZERO)) {
         return truth;
     }
     answer.status = truth.status;
-    answer.wake = Some(Duration::ZERO);
+    answer.requeue_after = Some(Duration::ZERO);
     answer
 }
 
 fn sleepy(job: &JobSpec, seen: &Observation) -> Plan {
     let mut plan = plan(job, seen);
-    plan.wake = plan.wake.filter(Duration::is_zero);
+    plan.requeue_after = plan.requeue_after.filter(Duration::is_zero);
     plan
 }
 
@@ -130,7 +130,7 @@ fn removes_everything(job: &JobSpec, seen: &Observation) -> Plan {
         answer
             .effects
             .retain(|effect| seen.deleted || *effect != Effect::Finalize);
-        answer.wake.get_or_insert(Duration::from_secs(1));
+        answer.requeue_after.get_or_insert(Duration::from_secs(1));
     }
     answer
 }
@@ -314,7 +314,7 @@ fn short_session(job: &JobSpec, seen: &Observation) -> Plan {
         if over && goes_on && instance.outcome.is_none() && instance.launched.is_some() {
             instance.outcome = Some(InstanceOutcome::SessionOver);
             answer.effects.clear();
-            answer.wake = Some(Duration::ZERO);
+            answer.requeue_after = Some(Duration::ZERO);
         }
     }
     answer

@@ -113,7 +113,7 @@ policy!(
         for (owner, at) in inventory.cordons() {
             joined.cordon(owner, [at]).unwrap();
         }
-        joined.everything().first_fit(request.size)
+        joined.whole_view().first_fit(request.size)
     }
 );
 
@@ -194,7 +194,7 @@ policy!(
 policy!(
     /// Takes any allocation.
     AnyAllocation,
-    |self, view, request| view.inventory().everything().first_fit(request.size)
+    |self, view, request| view.inventory().whole_view().first_fit(request.size)
 );
 
 policy!(

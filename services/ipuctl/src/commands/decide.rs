@@ -14,7 +14,7 @@ use crate::table;
 /// The version of request and answer.
 const FORMAT: u32 = 1;
 /// The largest request that is read: an observation of thousands of processes with 2 KiB of output each.
-const MOST: u64 = 64 << 20;
+const MAX_INPUT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -107,12 +107,12 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
 fn text_of(file: Option<&Path>) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match file.filter(|file| *file != Path::new("-")) {
-        None => std::io::stdin().take(MOST).read_to_string(&mut text),
+        None => std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text),
         Some(file) => {
             let opened = std::fs::File::open(file).map_err(|error| {
                 Failure::because(Code::NotFound, format!("open {}", file.display()), error)
             })?;
-            opened.take(MOST).read_to_string(&mut text)
+            opened.take(MAX_INPUT_BYTES).read_to_string(&mut text)
         }
     };
     read.map_err(|error| Failure::because(Code::Data, "read the request", error))?;

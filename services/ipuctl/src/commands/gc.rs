@@ -8,7 +8,7 @@ use ipu_core::{Entry, EntryState, OwnerLiveness};
 use ipu_ledger::Liveness;
 use serde::Serialize;
 
-use super::partition::BY_HAND;
+use super::partition::MANUAL_OWNER;
 use crate::cli::Global;
 use crate::connect::{Connection, HostLedger, ledger_failure};
 use crate::exit_code::{Code, Failure};
@@ -20,9 +20,9 @@ use crate::table;
 /// How long processes that are killed may take to vanish.
 const VANISH: Duration = Duration::from_secs(10);
 /// How long `gc` keeps at what cannot be finished at once, such as a partition that the controller is still removing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two tries.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What was found and done.
 #[derive(Debug, Default, Serialize)]
@@ -39,7 +39,7 @@ pub(crate) struct GcReport {
 /// Runs until nothing is left to be done, or cannot be done now.
 pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failure> {
     let connection = Connection::open(global, output).await?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut total = GcReport::default();
     loop {
         let swept = sweep(&connection, output).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failur
             break;
         }
         output.status(Some(&format!("waiting: {}", total.later.join("; "))));
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
     output.status(None);
     for left in &total.later {
@@ -156,12 +156,12 @@ fn judge(entry: &Entry) -> HolderState {
         return HolderState::Unknown;
     };
     // What was made by hand is kept after the command ended; only its place in the line is not.
-    let kept = owner.kind == BY_HAND
+    let kept = owner.kind == MANUAL_OWNER
         && !matches!(
             entry.state,
             EntryState::Waiting { .. } | EntryState::Intent { .. }
         );
-    if (owner.kind == OWNER_KIND || owner.kind == BY_HAND) && !kept {
+    if (owner.kind == OWNER_KIND || owner.kind == MANUAL_OWNER) && !kept {
         Holder::judge(&entry.holder)
     } else {
         HolderState::Unknown

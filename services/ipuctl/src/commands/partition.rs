@@ -20,10 +20,10 @@ use crate::table::{Table, render};
 use crate::text;
 
 /// The kind of the owner of what is made by hand.
-pub(crate) const BY_HAND: &str = "User";
+pub(crate) const MANUAL_OWNER: &str = "User";
 
 /// The pause between two looks at a partition that is being removed.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A partition as the ledger and the controller know it.
 #[derive(Debug, Serialize)]
@@ -78,9 +78,9 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 spec.reconfigurable = reconfigurable;
                 spec.allocation = allocation;
                 let line = if no_wait {
-                    OnNoCapacity::Refuse
+                    OnNoCapacity::Reject
                 } else {
-                    OnNoCapacity::Wait
+                    OnNoCapacity::Queue
                 };
                 create(&connection, id, spec, line, global.output, output).await
             }
@@ -116,7 +116,7 @@ async fn create(
     let mut request = Request::named(
         id,
         Owner {
-            kind: BY_HAND.to_owned(),
+            kind: MANUAL_OWNER.to_owned(),
             job: key,
         },
         spec,
@@ -385,12 +385,12 @@ async fn give_back(
                 return Err(Failure::new(Code::Denied, message));
             }
         };
-        let Released::Later { detail } = released.map_err(ledger_failure)? else {
+        let Released::InProgress { detail } = released.map_err(ledger_failure)? else {
             output.status(None);
             return Ok(());
         };
         output.status(Some(&format!("partition {id} is being released: {detail}")));
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -147,7 +147,7 @@ async fn one(
         }
     };
     let spec = job.spec;
-    let first = plan(&spec, &Observation::of_new_job(now()));
+    let first = plan(&spec, &Observation::for_new_job(now()));
     let partitions = (0..spec.instances())
         .map(|instance| RequestedPartition {
             instance,

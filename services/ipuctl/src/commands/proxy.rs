@@ -112,7 +112,7 @@ fn failure(error: ClientError) -> Failure {
             (400..=499, _) => Code::Data,
             _ => Code::Unavailable,
         },
-        ClientError::Untrusted { .. } => Code::Denied,
+        ClientError::TlsRejected { .. } => Code::Denied,
         ClientError::Token { .. } => Code::NotFound,
         ClientError::Late { .. } => Code::NoRoom,
         ClientError::Request { .. } => Code::Bug,

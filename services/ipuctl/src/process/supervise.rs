@@ -23,14 +23,14 @@ use super::procfs;
 /// How long the rest of a worker may take to end by itself when nobody is left to say how long.
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 /// How long processes that a worker left behind may take to end by themselves.
-const REST_GRACE: Duration = Duration::from_secs(2);
+const OUTPUT_GRACE: Duration = Duration::from_secs(2);
 /// The first pause between two rounds of killing: a process may fork between two looks.
-const KILL_AGAIN: Duration = Duration::from_millis(5);
+const KILL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest such pause.
-const KILL_SLOWLY: Duration = Duration::from_secs(1);
+const MAX_KILL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often it is looked for stopped processes among those that were asked to end.
-const WAKE_AGAIN: Duration = Duration::from_millis(100);
+const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 enum Event {
     /// A child, own or inherited, has ended.
@@ -150,7 +150,7 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
     let mut ended = None;
     // When patience ends and killing begins; none while the main child may run on.
     let mut deadline: Option<Instant> = None;
-    let mut pause = KILL_AGAIN;
+    let mut pause = KILL_INTERVAL;
     loop {
         let event = match deadline {
             None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -159,7 +159,7 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
                 incoming.recv_timeout(if left.is_zero() {
                     pause
                 } else {
-                    left.min(WAKE_AGAIN)
+                    left.min(WAKE_INTERVAL)
                 })
             }
         };
@@ -172,7 +172,7 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
                     return ended;
                 }
                 if pid == main {
-                    deadline.get_or_insert_with(|| end_all(request, REST_GRACE));
+                    deadline.get_or_insert_with(|| end_all(request, OUTPUT_GRACE));
                 }
             }
             Ok(Event::Stop(grace)) => {
@@ -186,7 +186,7 @@ fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option
             Some(at) if at <= Instant::now() => {
                 end_all(Signal::KILL, Duration::ZERO);
                 // What does not end at once is stuck in the kernel; it is waited for, but not at full speed.
-                pause = (pause * 2).min(KILL_SLOWLY);
+                pause = (pause * 2).min(MAX_KILL_INTERVAL);
             }
             Some(_) => wake_stopped(),
             None => {}

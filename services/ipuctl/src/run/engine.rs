@@ -20,11 +20,11 @@ use crate::exit_code::{Code, Failure};
 
 /// The pause between two looks at a partition that the controller is working on. It takes milliseconds at the simulated
 /// Pod and seconds at a real one.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The pause between two looks at the line. Somebody else's release is seen this much later at the worst.
-const LINE_AGAIN: Duration = Duration::from_millis(200);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a call to the controller that is under way may take when a signal comes.
-const HURRY: Duration = Duration::from_secs(1);
+const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 /// How often the ledger or the controller may fail in a row before the run gives up, one pause apart.
 const FAILURES: u32 = 20;
 /// The pause after such a failure.
@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
                 continue;
             }
             self.wait(
-                plan.wake
+                plan.requeue_after
                     .map_or(self.patience(), |wake| wake.min(self.patience())),
                 &mut signals,
             )
@@ -133,13 +133,13 @@ impl<'a> Engine<'a> {
             let mut pass = pin!(self.pass());
             tokio::select! {
                 done = &mut pass => Some(done),
-                () = signals.next() => tokio::time::timeout(HURRY, pass).await.ok(),
+                () = signals.next() => tokio::time::timeout(SIGNAL_GRACE, pass).await.ok(),
             }
         };
         if signals.count() == before {
             return done;
         }
-        self.heed(signals.count());
+        self.on_signal(signals.count());
         // A plan from before the signal is not waited with.
         done.filter(|done| !matches!(done, Ok((_, false))))
     }
@@ -148,7 +148,7 @@ impl<'a> Engine<'a> {
     async fn pass(&mut self) -> Result<(Plan, bool), Failure> {
         loop {
             while let Ok(news) = self.news.try_recv() {
-                self.processes.learn(news);
+                self.processes.on_update(news);
             }
             let observation = self.observe().await?;
             let plan = plan(&self.job.spec, &observation);
@@ -182,10 +182,10 @@ impl<'a> Engine<'a> {
         for (index, partition) in self.partitions.observe().await? {
             instances
                 .entry(index)
-                .or_insert_with(|| InstanceFacts::nothing(index))
+                .or_insert_with(|| InstanceFacts::empty(index))
                 .partition = partition;
         }
-        let mut observation = Observation::of_new_job(now());
+        let mut observation = Observation::for_new_job(now());
         observation.submitted = self.submitted;
         observation.deleted = self.deleted;
         observation.status = self.status.clone();
@@ -297,9 +297,9 @@ impl<'a> Engine<'a> {
         let partitions = self.partitions.facts();
         let any = |wanted: fn(&PartitionFacts) -> bool| partitions.values().any(wanted);
         if any(|facts| matches!(facts, PartitionFacts::Pending { .. } | PartitionFacts::Releasing)) {
-            LOOK_AGAIN
+            POLL_INTERVAL
         } else if any(|facts| matches!(facts, PartitionFacts::Waiting { .. })) {
-            LINE_AGAIN
+            QUEUE_POLL_INTERVAL
         } else {
             CHECK
         }
@@ -308,14 +308,14 @@ impl<'a> Engine<'a> {
     /// Waits for news, a signal or the end of `patience`.
     async fn wait(&mut self, patience: Duration, signals: &mut Signals) {
         tokio::select! {
-            Some(news) = self.news.recv() => self.processes.learn(news),
-            () = signals.next() => self.heed(signals.count()),
+            Some(news) = self.news.recv() => self.processes.on_update(news),
+            () = signals.next() => self.on_signal(signals.count()),
             () = tokio::time::sleep(patience) => {}
         }
     }
 
     /// Does what the `count`th signal asks for.
-    fn heed(&mut self, count: u32) {
+    fn on_signal(&mut self, count: u32) {
         if self.deleted && count > 1 {
             self.setting.output.warn("killing the workers");
             self.processes.kill_all();

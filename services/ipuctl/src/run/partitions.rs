@@ -151,7 +151,7 @@ impl Partitions {
             .or_insert(PartitionFacts::Pending { attempt });
         self.checked.insert(instance, Instant::now());
         let answer = self.ledger.ensure(request).await.map_err(ledger_failure)?;
-        self.take_in(instance, answer).await
+        self.apply_outcome(instance, answer).await
     }
 
     /// Has the partition reset for `attempt`.
@@ -174,10 +174,10 @@ impl Partitions {
             .reset(partition, &owner, attempt)
             .await
             .map_err(ledger_failure)?;
-        self.take_in(instance, answer).await
+        self.apply_outcome(instance, answer).await
     }
 
-    async fn take_in(&mut self, instance: u32, answer: EnsureOutcome) -> Result<Changed, Failure> {
+    async fn apply_outcome(&mut self, instance: u32, answer: EnsureOutcome) -> Result<Changed, Failure> {
         let Some(request) = self.requests.get(&instance) else {
             return Ok(Changed::Same);
         };
@@ -223,7 +223,7 @@ impl Partitions {
                 ));
             }
         };
-        Ok(self.now_is(instance, facts))
+        Ok(self.set_facts(instance, facts))
     }
 
     /// Gives the partition of an instance back.
@@ -243,12 +243,12 @@ impl Partitions {
             .await
             .map_err(ledger_failure)?;
         match released {
-            Released::Later { detail } => {
+            Released::InProgress { detail } => {
                 self.waiting.insert(
                     instance,
                     format!("partition {partition} is being released: {detail}"),
                 );
-                Ok(self.now_is(instance, PartitionFacts::Releasing))
+                Ok(self.set_facts(instance, PartitionFacts::Releasing))
             }
             Released::LeftLine | Released::Nothing => {
                 self.forget(instance);
@@ -274,7 +274,7 @@ impl Partitions {
         self.waiting.remove(&instance);
     }
 
-    fn now_is(&mut self, instance: u32, facts: PartitionFacts) -> Changed {
+    fn set_facts(&mut self, instance: u32, facts: PartitionFacts) -> Changed {
         let before = self.facts.insert(instance, facts.clone());
         if before == Some(facts) {
             Changed::Same

@@ -180,7 +180,7 @@ impl Processes {
     }
 
     /// Takes in what has happened.
-    pub(crate) fn learn(&mut self, news: ProcessUpdate) {
+    pub(crate) fn on_update(&mut self, news: ProcessUpdate) {
         let Some(mut entry) = self.entries.remove(&news.which) else {
             return;
         };
@@ -242,7 +242,7 @@ impl Processes {
         for (which, entry) in &self.entries {
             let facts = instances
                 .entry(which.instance)
-                .or_insert_with(|| InstanceFacts::nothing(which.instance));
+                .or_insert_with(|| InstanceFacts::empty(which.instance));
             let process = |index| ProcessFacts {
                 index,
                 attempt: entry.attempt,

@@ -20,8 +20,8 @@ use tracing::{info, warn};
 
 use super::made::CertBundle;
 use super::names::asked_names;
-use super::secret::{AGAIN, KeepError, ROUND, StateSecret, call, now};
-use super::state::{Rotation, RotationFacts, step};
+use super::secret::{KeepError, RETRY_INTERVAL, ROUND, StateSecret, call, now};
+use super::state::{Rotation, RotationFacts, next_state};
 use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::progress::HealthRegistry;
@@ -67,7 +67,7 @@ impl CertRotator {
         let mut told = String::new();
         let mut served = None;
         loop {
-            let look = tokio::time::timeout(ROUND, self.look(&mut served)).await;
+            let look = tokio::time::timeout(ROUND, self.check(&mut served)).await;
             let pause = match look {
                 Ok(Ok(pause)) => {
                     told.clear();
@@ -88,7 +88,7 @@ impl CertRotator {
                         );
                         told = error;
                     }
-                    AGAIN
+                    RETRY_INTERVAL
                 }
             };
             self.progress.beat(LOOP, pause);
@@ -101,7 +101,7 @@ impl CertRotator {
     }
 
     /// One look, and after how long the next one is due.
-    async fn look(&self, served: &mut Option<CertBundle>) -> Result<Duration, KeepError> {
+    async fn check(&self, served: &mut Option<CertBundle>) -> Result<Duration, KeepError> {
         let now = now();
         let secret = self.state_secret();
         let (version, state) = secret
@@ -126,7 +126,7 @@ impl CertRotator {
             rotation: &self.rotation,
         };
         let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
-        match (step(state.as_ref(), &facts, make)?, &state) {
+        match (next_state(state.as_ref(), &facts, make)?, &state) {
             (Some(next), _) => {
                 if secret.store(&next, version.as_deref(), &BTreeMap::new()).await? {
                     info!(secret = self.keeping.secret, "wrote the webhooks' certificates");
@@ -135,7 +135,7 @@ impl CertRotator {
                 Ok(Duration::from_millis(1))
             }
             (None, Some(state)) => Ok(state.pause(now, &self.rotation)),
-            (None, None) => Ok(AGAIN),
+            (None, None) => Ok(RETRY_INTERVAL),
         }
     }
 

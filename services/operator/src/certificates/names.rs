@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 
 /// The most names that are taken from configurations: they have one or two, and a certificate is sent at every handshake.
-const MOST: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
 /// The names that a certificate has to be for, so that the API server takes it from those that it asks. What can be no name in a
 /// certificate is left out: nobody would be found under it.
@@ -15,7 +15,7 @@ pub(super) fn asked_names<'a>(clients: impl Iterator<Item = &'a WebhookClientCon
         .filter_map(asked_name)
         .filter(|name| is_name_or_address(name))
         .collect();
-    names.into_iter().take(MOST).collect()
+    names.into_iter().take(MAX_NAME_LEN).collect()
 }
 
 fn asked_name(client: &WebhookClientConfig) -> Option<String> {
@@ -91,6 +91,6 @@ mod tests {
         let many: Vec<_> = (0..1000)
             .map(|number| of_service(&format!("s{number}")))
             .collect();
-        assert_eq!(asked_names(many.iter()).len(), MOST);
+        assert_eq!(asked_names(many.iter()).len(), MAX_NAME_LEN);
     }
 }

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::made::CertBundle;
-use super::secret::{AGAIN, KeepError, ROUND, StateSecret, now};
-use super::state::{Rotation, RotationFacts, RotationState, step};
+use super::secret::{KeepError, RETRY_INTERVAL, ROUND, StateSecret, now};
+use super::state::{Rotation, RotationFacts, RotationState, next_state};
 use crate::error::chain;
 use crate::progress::HealthRegistry;
 use crate::settings::ProxyCertificate;
@@ -62,7 +62,7 @@ impl ProxyKeeper {
             reported = failure;
             let pause = match round {
                 Ok(Ok(pause)) => pause,
-                _ => AGAIN,
+                _ => RETRY_INTERVAL,
             };
             if known.is_some() {
                 self.progress.ready(WANTED);
@@ -102,10 +102,10 @@ impl ProxyKeeper {
             rotation: &self.rotation,
         };
         let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
-        let next = step(state.as_ref(), &facts, make)?;
+        let next = next_state(state.as_ref(), &facts, make)?;
         let changed = next.is_some();
         let Some(wanted) = next.or_else(|| state.clone()) else {
-            return Ok(AGAIN);
+            return Ok(RETRY_INTERVAL);
         };
         let (bundle, current) = (wanted.bundle(), &wanted.current);
         let files = BTreeMap::from([

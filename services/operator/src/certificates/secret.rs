@@ -16,7 +16,7 @@ const KEY: &str = "certificates.json";
 /// The longest that one reconciliation of certificates takes.
 pub(super) const ROUND: Duration = Duration::from_secs(30);
 /// The pause after a reconciliation that failed, or that another operator was faster in.
-pub(super) const AGAIN: Duration = Duration::from_millis(500);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Why a reconciliation failed; the next one may succeed.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use super::made::CertBundle;
 const FORMAT: u32 = 1;
 
 /// The longest that nobody looks at the state.
-const LOOK: Duration = Duration::from_secs(3600);
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// When certificates are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl RotationState {
             Some(_) => now + rotation.settle.as_secs(),
             None => self.renewal(rotation),
         };
-        Duration::from_secs(at.saturating_sub(now)).clamp(Duration::from_secs(1), LOOK)
+        Duration::from_secs(at.saturating_sub(now)).clamp(Duration::from_secs(1), CHECK_INTERVAL)
     }
 
     fn renewal(&self, rotation: &Rotation) -> u64 {
@@ -152,7 +152,7 @@ impl RotationState {
 }
 
 /// The state to write next, if another one than `state`; `make` makes certificates for the names that it is given.
-pub(super) fn step<E>(
+pub(super) fn next_state<E>(
     state: Option<&RotationState>,
     facts: &RotationFacts<'_>,
     make: impl FnOnce(&BTreeSet<String>) -> Result<CertBundle, E>,

@@ -8,7 +8,7 @@ use crate::support::config;
 
 async fn compete(cluster: &Cluster, lease: &str, identity: &str) -> Leadership {
     let client = Client::try_from(config(cluster).await).unwrap();
-    Leadership::compete(client, LeaseOptions::new("default", lease, identity))
+    Leadership::join(client, LeaseOptions::new("default", lease, identity))
 }
 
 async fn leads(one: &Leadership) {

@@ -19,7 +19,7 @@ use crate::support::{apply, config, here, http, ready, settings, start, until};
 use crate::webhooks::register;
 
 /// How long something of a cluster may take on a machine that is busy with others.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// An operator of one namespace, a proxy, and behind that a simulated controller of 32 IPUs unless a test has its own.
 pub(crate) struct ClusterFixture {
@@ -176,7 +176,7 @@ impl ClusterFixture {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(status) => status,
             Err(_) => panic!(
                 "never: {what}\n{}\n{}",

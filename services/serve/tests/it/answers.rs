@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 
 /// More than the buffers of a connection take.
 const LARGE: usize = 32 << 20;
-const DEADLINE: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest that a test waits for an event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves large answers, counts those that are held, and an endless one.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl Running {
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.unwrap()
+    tokio::time::timeout(TIMEOUT, what).await.unwrap()
 }
 
 fn request(path: &str) -> Request<()> {
@@ -190,7 +190,7 @@ async fn an_answer_is_held_until_its_last_byte_is_sent() {
 
 #[tokio::test]
 async fn an_answer_that_the_client_does_not_read_ends_its_connection_at_the_deadline() {
-    let running = Running::start(|options| options.answer = DEADLINE).await;
+    let running = Running::start(|options| options.answer = RESPONSE_TIMEOUT).await;
     let mut stream = running.connect().await;
     ask(&mut stream, "/large").await;
     running.released().await;
@@ -205,12 +205,12 @@ async fn an_answer_that_the_client_does_not_read_ends_its_connection_at_the_dead
 
 #[tokio::test]
 async fn an_endless_answer_outlives_the_deadline_as_long_as_the_client_reads_it() {
-    let running = Running::start(|options| options.answer = DEADLINE).await;
+    let running = Running::start(|options| options.answer = RESPONSE_TIMEOUT).await;
     let (mut requests, mut end) = running.http2(4).await;
     let (answer, mut echo) = requests.send_request(request("/endless"), false).unwrap();
     let mut body = within(answer).await.unwrap().into_body();
     let began = Instant::now();
-    while began.elapsed() < DEADLINE * 2 {
+    while began.elapsed() < RESPONSE_TIMEOUT * 2 {
         echo.send_data(Bytes::from_static(b"tick"), false).unwrap();
         let tick = within(body.data()).await.unwrap().unwrap();
         body.flow_control().release_capacity(tick.len()).unwrap();
@@ -224,7 +224,7 @@ async fn an_endless_answer_outlives_the_deadline_as_long_as_the_client_reads_it(
 
 #[tokio::test]
 async fn a_connection_that_completes_no_request_head_in_time_is_closed_and_another_one_is_not() {
-    let running = Running::start(|options| options.first_request = DEADLINE).await;
+    let running = Running::start(|options| options.first_request = RESPONSE_TIMEOUT).await;
     let mut idle = running.connect().await;
     ask(&mut idle, "/").await;
     answer(&mut idle).await;

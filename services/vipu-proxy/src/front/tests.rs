@@ -45,7 +45,7 @@ fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Gateway>) {
     let guard = AccessPolicy {
         authenticator: Arc::new(NoAuth),
         reading: ReadAccess::Open,
-        places: 8,
+        concurrency: 8,
         unsent: 1024,
         local: false,
         split: false,
@@ -152,7 +152,7 @@ async fn an_owner_who_asks_right_after_an_empty_ledger_was_restored_keeps_his_pa
     });
     // He is there before the repair.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let repairing = tokio::spawn(crate::worker::keep_repaired(
+    let repairing = tokio::spawn(crate::worker::run_repair(
         Arc::clone(&app),
         Duration::from_secs(30),
     ));
@@ -185,8 +185,8 @@ async fn a_proxy_whose_workers_do_not_go_on_is_not_called_alive() {
     let ledger = Ledger::new(pool, AnyStore::new(Hanging), LedgerOptions::default());
     let (app, front) = serving(ledger);
     let interval = Duration::from_secs(30);
-    let repairing = tokio::spawn(crate::worker::keep_repaired(Arc::clone(&app), interval));
-    let going_on = tokio::spawn(crate::worker::go_on(Arc::clone(&app)));
+    let repairing = tokio::spawn(crate::worker::run_repair(Arc::clone(&app), interval));
+    let going_on = tokio::spawn(crate::worker::run_queue(Arc::clone(&app)));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(call(&front, "GET", "/livez", Value::Null).await.0, 200);
     tokio::time::sleep(Duration::from_secs(600)).await;

@@ -14,7 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use vipu_proxy::{Proxy, Settings};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A proxy over a simulated controller of 32 IPUs, with further settings.
 async fn proxy(more: Settings) -> Proxy {
@@ -53,7 +53,7 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
         let (client, body) = (client.clone(), body.clone());
         tokio::spawn(async move {
             client
-                .ensure_active(&id("big"), &body, PATIENCE, &mut |_| ())
+                .ensure_active(&id("big"), &body, TIMEOUT, &mut |_| ())
                 .await
         })
     };
@@ -104,11 +104,11 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
     assert_eq!(client.waiting().await.unwrap()[0].id, id("small"));
     let give = DeletePartition::default();
     client
-        .wait_gone(&id("big"), &give, PATIENCE, &mut |_| ())
+        .wait_gone(&id("big"), &give, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let made = client
-        .wait_active(&id("small"), PATIENCE, &mut |_| ())
+        .wait_active(&id("small"), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     assert_eq!(made.attempt, 0);
@@ -116,7 +116,7 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
     again.attempt = Some(1);
     client.reset(&id("small"), &again).await.unwrap();
     let made = client
-        .wait_active(&id("small"), PATIENCE, &mut |_| ())
+        .wait_active(&id("small"), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     assert_eq!(made.attempt, 1);
@@ -141,7 +141,7 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
         .name
         .to_string();
     client
-        .ensure_active(&id("job"), &wanted("job", 4), PATIENCE, &mut |_| ())
+        .ensure_active(&id("job"), &wanted("job", 4), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let all = CordonRequest::new("everything", at, "new firmware");
@@ -158,7 +158,7 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
     let give = DeletePartition::default();
     let (name, mut silent) = (id("job"), |_: &[ipu_proxy_client::BlockerDocument]| ());
     let (drained, gone) = tokio::join!(
-        client.drain(&all, PATIENCE, &mut silent),
+        client.drain(&all, TIMEOUT, &mut silent),
         client.delete(&name, &give)
     );
     gone.unwrap();
@@ -178,7 +178,7 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
     let first = events.next().await.unwrap();
     assert!(matches!(first.told, EventKind::Snapshot(all) if all.partitions.is_empty()));
     client
-        .ensure_active(&id("job"), &wanted("job", 4), PATIENCE, &mut |_| ())
+        .ensure_active(&id("job"), &wanted("job", 4), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let state = |event: &Event| match &event.told {
@@ -193,7 +193,7 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
     drop(events);
     let give = DeletePartition::default();
     client
-        .wait_gone(&id("job"), &give, PATIENCE, &mut |_| ())
+        .wait_gone(&id("job"), &give, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let mut events = client.events(event.id);
@@ -279,12 +279,12 @@ async fn certificates_prove_both_sides_and_a_stranger_is_not_trusted() {
     assert_eq!(nobody.repair().await.unwrap_err().code(), Some("Unauthenticated"));
     let stranger = Authority::new();
     let error = with(stranger.file("ca"), None).stats().await.unwrap_err();
-    assert!(matches!(error, ClientError::Untrusted { .. }), "{error}");
+    assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
     let error = with(authority.file("ca"), Some(stranger.sign("scheduler")))
         .stats()
         .await
         .unwrap_err();
-    assert!(matches!(error, ClientError::Untrusted { .. }), "{error}");
+    assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
     let missing = ClientOptions::default();
     assert!(ProxyClient::new(&url, missing).is_err());
     proxy.shutdown().await;

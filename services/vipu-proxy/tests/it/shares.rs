@@ -13,7 +13,7 @@ use crate::server::{Wire, proxy};
 use crate::support::wanted;
 
 /// The longest that a test waits for an event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const ADMINISTRATOR: &str = "0123456789abcdef";
 const TENANT: &str = "fedcba9876543210";
@@ -34,7 +34,7 @@ async fn guarded(change: impl FnOnce(&mut Settings)) -> (Proxy, TempDir) {
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.unwrap()
+    tokio::time::timeout(TIMEOUT, what).await.unwrap()
 }
 
 /// The status of a request, without a token if that is empty. The connection stays open.

@@ -36,7 +36,7 @@ impl SimState {
                 Some((at, id)) if at <= to => {
                     let id = id.clone();
                     self.now = self.now.max(at);
-                    self.happen(&id, at);
+                    self.advance_partition(&id, at);
                 }
                 _ => break,
             }
@@ -50,7 +50,7 @@ impl SimState {
     }
 
     /// The one thing that falls due for this partition at `at`.
-    fn happen(&mut self, id: &PartitionId, at: Timestamp) {
+    fn advance_partition(&mut self, id: &PartitionId, at: Timestamp) {
         match self.partitions.get(id).map(|held| &held.phase) {
             Some(Phase::Creating { .. }) => self.settle_health(id, 0),
             Some(Phase::Resetting { .. }) => {

@@ -65,7 +65,7 @@ fn apply(state: &mut SimState, op: &Op, now: u64) {
 
 /// No IPU in two partitions, every partition whole, and each inside its allocation.
 fn check(state: &SimState) {
-    assert_eq!(state.contradiction(), None);
+    assert_eq!(state.find_inconsistency(), None);
     let mut seen = BTreeSet::new();
     for (id, held) in &state.partitions {
         let places = state.places(&held.spec);

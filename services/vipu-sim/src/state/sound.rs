@@ -13,7 +13,7 @@ const LAST_MOMENT: Timestamp = Timestamp::from_millis(253_402_300_799_999);
 impl SimState {
     /// What cannot be, in words, if there is anything: an IPU that does not exist or is in two partitions, a partition
     /// whose numbers do not fit each other.
-    pub(crate) fn contradiction(&self) -> Option<String> {
+    pub(crate) fn find_inconsistency(&self) -> Option<String> {
         if self.now > LAST_MOMENT {
             return Some("its time is after the year 9999".to_owned());
         }
@@ -85,9 +85,9 @@ mod tests {
     #[track_caller]
     fn contradiction(change: impl FnOnce(&mut SimPartition)) -> String {
         let (mut state, id) = held();
-        assert_eq!(state.contradiction(), None);
+        assert_eq!(state.find_inconsistency(), None);
         change(state.partitions.get_mut(&id).unwrap());
-        state.contradiction().unwrap()
+        state.find_inconsistency().unwrap()
     }
 
     #[test]
@@ -120,10 +120,13 @@ mod tests {
             ipu: 0,
         });
         assert_eq!(
-            state.contradiction().unwrap(),
+            state.find_inconsistency().unwrap(),
             "IPU 0 of link domain 7 is bad and does not exist"
         );
         state.now = Timestamp::from_millis(u64::MAX);
-        assert_eq!(state.contradiction().unwrap(), "its time is after the year 9999");
+        assert_eq!(
+            state.find_inconsistency().unwrap(),
+            "its time is after the year 9999"
+        );
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const CONTROLLERS: &str =
     r#"{"data": {"controllers.yaml": "vipu-server.vipu.svc.cluster.local:8090:vipu-ctrl=vctl1"}}"#;
 
 /// How long something of the cluster may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A cluster with everything installed.
 pub(crate) struct Product<C> {
@@ -254,7 +254,7 @@ pub(crate) fn installed_alone(test: &str) -> Option<Product<Box<Cluster>>> {
 pub(crate) fn eventually(what: &str, so: impl Fn() -> Result<(), String>) {
     let begun = Instant::now();
     while let Err(why) = so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}: {why}");
+        assert!(begun.elapsed() < TIMEOUT, "never: {what}: {why}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{failure, unsupported, why};
 use crate::cli::{Format, Partition};
-use crate::commands::partition::BY_HAND;
+use crate::commands::partition::MANUAL_OWNER;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
@@ -21,7 +21,7 @@ use crate::table::{Table, render};
 use crate::text;
 
 /// Somebody waits at the terminal and ends it when he has waited long enough.
-const PATIENCE: Duration = Duration::MAX;
+const NO_TIMEOUT: Duration = Duration::MAX;
 
 /// What tells what is made by hand from what jobs own; there is no second one of the same name.
 const UID: &str = "by-hand";
@@ -59,7 +59,7 @@ pub(super) async fn run(
             namespace,
         } => {
             let namespace = namespace.unwrap_or_else(user);
-            let owner = OwnerDocument::new(BY_HAND, namespace, id.as_str(), UID);
+            let owner = OwnerDocument::new(MANUAL_OWNER, namespace, id.as_str(), UID);
             let mut wanted = PutPartition::new(owner, size.get());
             wanted.gcds = Some(num_gcds);
             wanted.replicas = num_replicas;
@@ -96,7 +96,7 @@ async fn at_once(
     }
     // It is let go already, and waits for nobody but its controller.
     proxy
-        .ensure_active(id, wanted, PATIENCE, &mut |_| ())
+        .ensure_active(id, wanted, NO_TIMEOUT, &mut |_| ())
         .await
         .map_err(failure)
 }
@@ -124,7 +124,7 @@ async fn in_line(
         }
     };
     let ended = tokio::select! {
-        made = proxy.ensure_active(id, wanted, PATIENCE, &mut tell) => {
+        made = proxy.ensure_active(id, wanted, NO_TIMEOUT, &mut tell) => {
             output.status(None);
             return made.map_err(failure);
         }
@@ -180,7 +180,7 @@ fn is_by_hand(partition: &PartitionDocument) -> bool {
     partition
         .owner
         .as_ref()
-        .is_some_and(|owner| owner.kind == BY_HAND)
+        .is_some_and(|owner| owner.kind == MANUAL_OWNER)
 }
 
 /// Refuses what a job owns.
@@ -224,7 +224,7 @@ async fn remove(
         let detail = left.detail.clone().unwrap_or_default();
         output.status(Some(&format!("partition {id} is being released: {detail}")));
     };
-    let gone = proxy.wait_gone(id, &how, PATIENCE, &mut tell).await;
+    let gone = proxy.wait_gone(id, &how, NO_TIMEOUT, &mut tell).await;
     output.status(None);
     gone.map_err(failure)?;
     output.say(&format!("partition {id} removed"));
@@ -253,7 +253,7 @@ async fn reset(
     let made = match begun.map_err(failure)? {
         ready if ready.state == HoldState::Active => ready,
         _ => proxy
-            .wait_active(id, PATIENCE, &mut |_| ())
+            .wait_active(id, NO_TIMEOUT, &mut |_| ())
             .await
             .map_err(failure)?,
     };

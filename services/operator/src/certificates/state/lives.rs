@@ -167,7 +167,7 @@ impl RotationWorld {
                         not_after: now + ROTATION.validity.as_secs(),
                     })
                 };
-                let next = step(state.as_ref(), &facts, make).unwrap_or_else(|never| match never {});
+                let next = next_state(state.as_ref(), &facts, make).unwrap_or_else(|never| match never {});
                 if let Some(next) = next.filter(|_| version == self.secret.0) {
                     self.made += 1;
                     self.secret = (version + 1, Some(next));

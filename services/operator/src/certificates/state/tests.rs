@@ -41,7 +41,7 @@ fn moved_by(
             not_after: now + ROTATION.validity.as_secs(),
         })
     };
-    match step(state, &facts, make) {
+    match next_state(state, &facts, make) {
         Ok(next) => next,
         Err(never) => match never {},
     }

@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 /// How soon somebody who was not answered tries again.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// The lock of the operators.
 const LEASE: &str = "ee82fc7a.graphcore.ai";
 
@@ -48,7 +48,7 @@ pub(super) async fn next_leader(client: &Client, before: &str) -> (String, Durat
         let asked = Instant::now();
         let answer = leader(client).await;
         let took = asked.elapsed();
-        if answer.is_none() || took > AGAIN {
+        if answer.is_none() || took > RETRY_INTERVAL {
             unserved += took;
         }
         if let Some(next) = answer.filter(|next| next != before) {
@@ -80,7 +80,7 @@ impl Users {
                     // It was created, and the answer was lost.
                     Err(kube::Error::Api(status)) if status.code == 409 => break,
                     Err(kube::Error::Api(status)) if status.code == 422 => panic!("{status}"),
-                    Err(_) => tokio::time::sleep(AGAIN).await,
+                    Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
                 }
             }
             if random.chance(10) {
@@ -127,7 +127,7 @@ impl Users {
                 );
             }
             assert!(Instant::now() < until, "they never end: {going:#?}");
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -141,7 +141,7 @@ impl Users {
                 Some(jobs) if jobs.is_empty() => return,
                 left => assert!(Instant::now() < until, "not gone: {left:#?}"),
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) const TRACKER: &str = "ipu-partitions-tracker";
 const CALLER: &str = "caller";
 
 /// After this something is broken; far more than a slow machine needs.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// What is there before a proxy is started.
 pub(super) struct Installation<'a> {
@@ -254,7 +254,7 @@ pub(super) fn wanted(id: &str, size: u32) -> Value {
 
 /// What `look` finds at last; its last complaint if it never finds it.
 pub(super) async fn until<T>(look: impl AsyncFn() -> Result<T, String>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         match look().await {
             Ok(found) => return found,
