@@ -2,7 +2,7 @@
 //! webhooks, their processes in release mode.
 
 mod audit;
-mod least;
+mod baseline;
 mod load;
 mod process;
 
@@ -18,7 +18,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 pub use audit::Writes;
-pub use least::Least;
+pub use baseline::Least;
 pub use load::{Crowd, LoadKind, Took};
 pub use process::{Process, Spent};
 

@@ -1,12 +1,12 @@
 //! What several benchmarks share.
 
 pub mod cluster;
+mod create_release;
 mod load;
-mod pairs;
 mod settings;
 mod trace;
 
+pub use create_release::Pairs;
 pub use load::{Connection, Took, percentile};
-pub use pairs::Pairs;
 pub use settings::short;
 pub use trace::{FILLS, IPUS, Trace, TraceStep};

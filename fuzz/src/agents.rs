@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::{AgentAttributes, AgentId, Inventory, Partition, Topology, check_inventory};
 use serde::Deserialize;
 
-use crate::said::said_of;
+use crate::error_messages::said_of;
 
 #[derive(Deserialize)]
 struct Listed {

@@ -3,7 +3,7 @@
 use ipu_core::{AgentId, IpuCount, Partition, PartitionId, PartitionSpec};
 use ipu_vipu_client::{CreatePartition, Removal, VipuCall, VipuError, VipuReply};
 
-use crate::said::said_of;
+use crate::error_messages::said_of;
 
 const ENDPOINT: &str = "pod1:8090";
 /// Which partition the questions are about.
@@ -38,7 +38,7 @@ pub(crate) fn questions() -> [(&'static str, VipuCall); 8] {
 /// nothing or too much.
 pub fn rest_reply(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-    let head = crate::said::text(&bytes[..end]);
+    let head = crate::error_messages::text(&bytes[..end]);
     let (word, status) = head.split_once(' ').unwrap_or(("", ""));
     let status = status.trim().parse().ok();
     let body = if status.is_some() {
@@ -78,7 +78,7 @@ pub fn grpc_reply(bytes: &[u8]) {
     let (_, question) = &questions[usize::from(*which) % questions.len()];
     understood(question, question.read_grpc(message));
     // The same bytes as the text of an error, with every code that there is.
-    let text = crate::said::text(message);
+    let text = crate::error_messages::text(message);
     for code in -1..=17 {
         understood(question, Err(question.error(ENDPOINT, code, &text)));
     }

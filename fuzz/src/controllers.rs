@@ -3,7 +3,7 @@
 use ipu_core::ControllerName;
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 
-use crate::said::{said_of, text};
+use crate::error_messages::{said_of, text};
 
 /// A list of controllers, and the same text as one of them.
 ///

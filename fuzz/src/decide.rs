@@ -3,7 +3,7 @@
 use ipu_core::{Limits, Observation, Plan, RawJob, check_plan, plan};
 use serde::{Deserialize, Serialize};
 
-use crate::said::said;
+use crate::error_messages::said;
 
 #[derive(Deserialize)]
 struct Request {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ipu_slurm::{Gres, GresError, GresList, Indices, TresList};
 
-use crate::said::{said_of, text};
+use crate::error_messages::{said_of, text};
 
 /// One resource, a list of them, trackable resources, and a set of indices, all of the same text.
 ///

@@ -11,7 +11,7 @@ use ipu_ledger::{
     Lease, LedgerStore as _, SqliteStore, StoreError, decode, decode_cordon, encode, encode_cordon,
 };
 
-use crate::said::{said_of, text};
+use crate::error_messages::{said_of, text};
 
 /// A stored entry, a stored cordon or a lease a line.
 ///

@@ -9,6 +9,7 @@ mod agents;
 mod client;
 mod controllers;
 mod decide;
+mod error_messages;
 mod gres;
 #[cfg(feature = "ledger")]
 mod ledger;
@@ -16,7 +17,6 @@ mod manifest;
 mod names;
 #[cfg(all(feature = "ledger", feature = "network"))]
 mod proxy;
-mod said;
 #[cfg(feature = "network")]
 mod simulator;
 #[cfg(feature = "ledger")]

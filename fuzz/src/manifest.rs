@@ -3,7 +3,7 @@
 use ipu_core::{Limits, RawJob};
 use ipu_k8s::crd::{Document, FieldEdit, IpuJob, Manifest, read_manifests};
 
-use crate::said::{said, said_of, text};
+use crate::error_messages::{said, said_of, text};
 
 /// A line that begins so is a change (`ipuctl run --set`) and not part of the file.
 const SET: &str = "#set ";

@@ -10,7 +10,7 @@ use ipu_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::decide::prints_as_itself;
-use crate::said::{said_of, text};
+use crate::error_messages::{said_of, text};
 
 /// Each line as a name of every kind and as a count of IPUs; three of them as the key of a job.
 ///

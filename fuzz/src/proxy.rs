@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 use tokio::time::Instant;
 use vipu_proxy::{AnyController, AnyStore, Gateway};
 
-use crate::said::text;
+use crate::error_messages::text;
 
 /// The most requests of one input: a partition is made, reset, cordoned around and given back in fewer.
 const REQUESTS_MAX: usize = 16;

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use vipu_sim::{InProcess, Simulator};
 
 use crate::client::{questions, understood};
-use crate::said::{said_of, text};
+use crate::error_messages::{said_of, text};
 
 /// The most requests of one input: enough to fill the Pod and to empty it again.
 const REQUESTS_MAX: usize = 24;

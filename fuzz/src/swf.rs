@@ -2,7 +2,7 @@
 
 use ipu_testkit::{SwfOptions, Trace};
 
-use crate::said::said_of;
+use crate::error_messages::said_of;
 
 /// A trace, with the options that most use.
 ///

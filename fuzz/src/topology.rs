@@ -3,7 +3,7 @@
 use ipu_core::{Inventory, Topology, check_inventory};
 
 use crate::decide::prints_as_itself;
-use crate::said::said_of;
+use crate::error_messages::said_of;
 
 /// A topology as text, or as JSON if it begins with `{`.
 ///
@@ -11,7 +11,7 @@ use crate::said::said_of;
 ///
 /// If it does not print as itself, or an inventory of it is broken.
 pub fn topology(bytes: &[u8]) {
-    let text = crate::said::text(bytes);
+    let text = crate::error_messages::text(bytes);
     if text.trim_start().starts_with('{') {
         match serde_json::from_str::<Topology>(&text) {
             Ok(topology) => {

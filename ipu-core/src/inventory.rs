@@ -10,25 +10,25 @@ use crate::ids::{AllocationId, PartitionId};
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
+pub(crate) mod bitmap;
 mod block;
 mod blockers;
-mod blocks;
-mod choose;
+mod candidates;
 mod cordons;
 mod error;
+mod free_blocks;
+mod free_index;
+mod from_listing;
 mod holders;
-mod index;
-mod observe;
 mod pool;
 mod view;
-pub(crate) mod words;
 
 pub use block::Block;
 pub(crate) use block::addresses;
 pub use blockers::Blockers;
 pub use error::{BlockError, InventoryError};
-pub use index::FreeIndex;
-pub use observe::{ListedInventory, ListingConflict};
+pub use free_index::FreeIndex;
+pub use from_listing::{ListedInventory, ListingConflict};
 pub use view::{InventoryView, UnknownAllocation};
 
 use cordons::Cordons;

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::ExitCodeSet;
+use crate::exit_status::ExitCodeSet;
 use crate::ids::{JobKey, PartitionId};
 use crate::job::raw::EnvVar;
 use crate::partition::PartitionSpec;

@@ -18,25 +18,25 @@
 
 mod admission;
 mod alias;
+mod blocked_requests;
 pub(crate) mod capacity;
+pub(crate) mod capacity_snapshot;
 pub(crate) mod change;
 pub(crate) mod cordon;
 pub(crate) mod diff;
-mod earliest;
+pub(crate) mod dry_run;
 pub(crate) mod entry;
-pub(crate) mod illegal;
-pub(crate) mod line;
+mod expected_start;
+pub(crate) mod inventory_capacity;
 pub(crate) mod location;
-pub(crate) mod moves;
 pub(crate) mod namespaces;
-pub(crate) mod overlay;
+pub(crate) mod queue;
 pub(crate) mod quota;
-pub(crate) mod repeat;
-pub(crate) mod space;
+pub(crate) mod repeated_create;
 pub(crate) mod stats;
-mod staying;
+pub(crate) mod transition_error;
+pub(crate) mod transitions;
 pub(crate) mod usage;
-pub(crate) mod what_if;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -48,7 +48,7 @@ use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
 use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::{Entry, EntryState};
-use crate::ledger::line::{FreeCapacity, QueueDecision, QueuePolicy, QueueScan, QueueStatus};
+use crate::ledger::queue::{FreeCapacity, QueueDecision, QueuePolicy, QueueScan, QueueStatus};
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
@@ -203,7 +203,7 @@ impl LedgerState {
         world: &ControllersSnapshot,
         spec: &PartitionSpec,
     ) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
-        overlay::room(self, world, spec)
+        capacity_snapshot::room(self, world, spec)
     }
 
     /// The ticket of the next who comes: after everybody who is there.

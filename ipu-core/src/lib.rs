@@ -38,7 +38,7 @@ extern crate std;
 
 mod check;
 mod digest;
-mod exit;
+mod exit_status;
 mod ids;
 mod inventory;
 mod ipuof;
@@ -54,7 +54,7 @@ mod topology;
 mod units;
 
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
-pub use exit::{Exit, ExitCodeSet, ExitCodeSetError};
+pub use exit_status::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
     AccountName, AgentId, AllocationId, ClusterId, ControllerName, CordonId, CordonOwner, JobKey, JobName,
     JobUid, NameError, Namespace, Owner, PartitionId,
@@ -76,24 +76,24 @@ pub use ledger::LedgerState;
 pub use ledger::capacity::{
     Capacity, ControllerView, ControllersSnapshot, Listing, SelectionOrder, ServiceState, Unbounded,
 };
+pub use ledger::capacity_snapshot::PlacementConflict;
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
 pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
 pub use ledger::diff::{Action, Claim, OwnerLiveness, Owners, lost};
+pub use ledger::dry_run::DryRun;
 pub use ledger::entry::{
     ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
 };
-pub use ledger::illegal::TransitionError;
-pub use ledger::line::{Blocker, FreeCapacity, QueueDecision, QueuePolicy, QueueStatus};
+pub use ledger::inventory_capacity::InventoryCapacity;
 pub use ledger::location::Location;
-pub use ledger::moves::{Admission, CallWindow, Release, Transition};
 pub use ledger::namespaces::NamespaceRules;
-pub use ledger::overlay::PlacementConflict;
+pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueuePolicy, QueueStatus};
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
-pub use ledger::repeat::RepeatedCreate;
-pub use ledger::space::InventoryCapacity;
+pub use ledger::repeated_create::RepeatedCreate;
 pub use ledger::stats::{IpuCounts, Stats};
+pub use ledger::transition_error::TransitionError;
+pub use ledger::transitions::{Admission, CallWindow, Release, Transition};
 pub use ledger::usage::{HoldEnd, UsageRecord};
-pub use ledger::what_if::DryRun;
 pub use observation::{
     InstanceFacts, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,
 };

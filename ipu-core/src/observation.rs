@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Exit;
+use crate::exit_status::Exit;
 use crate::ids::ControllerName;
 use crate::plan::JobStatus;
 use crate::reason::Reason;

@@ -8,14 +8,14 @@
 //! effects of a pass follow from the record and the facts alone, repeating them does nothing new, and a pass whose record
 //! was lost is simply made again.
 
-mod act;
+mod build_effects;
+mod context;
+mod detect;
 mod effect;
-mod find;
-mod judge;
-mod remove;
+mod evaluate;
+mod reasons;
 mod status;
-mod tell;
-mod view;
+mod teardown;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -61,7 +61,7 @@ pub struct Plan {
 /// of which that is not certain as alive. A process that was told to stop is reported as stopping until it is gone, and
 /// then not at all.
 pub fn plan(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut pass = view::PlanContext::new(job, seen);
+    let mut pass = context::PlanContext::new(job, seen);
     if !seen.deleted {
         pass.judge();
     }

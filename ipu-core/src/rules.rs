@@ -16,9 +16,9 @@ pub(crate) mod start_deadline;
 pub(crate) mod suspend;
 
 #[cfg(test)]
-mod cases;
+mod case_tests;
 #[cfg(test)]
 #[path = "../tests/it/datadriven.rs"]
 mod datadriven;
 #[cfg(test)]
-mod tables;
+mod table_tests;

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AgentId, AllocationId, ClusterId};
 use crate::partition::IpuPlace;
 
-mod agents;
-mod build;
+mod discovery;
 mod error;
-mod text;
+mod parse;
+mod validate;
 
-pub use agents::{AgentAttributes, DiscoveredTopology};
+pub use discovery::{AgentAttributes, DiscoveredTopology};
 pub use error::TopologyError;
 
 /// One IPU by its address in a [`Topology`]; ordered as the hardware is.
@@ -80,7 +80,7 @@ pub struct Allocation {
 ///
 /// A clone is the same topology once more, not a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "build::Raw", into = "build::Raw")]
+#[serde(try_from = "validate::Raw", into = "validate::Raw")]
 pub struct Topology {
     parts: Arc<TopologyParts>,
 }

@@ -25,23 +25,23 @@
 
 mod account;
 mod definition;
-mod document;
-mod edit;
-mod host;
-mod job;
+mod host_support;
+mod ipujob;
+mod manifest;
 mod raw;
 mod schema;
+mod set_field;
 mod status;
 
-pub use self::document::{
-    Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument, read_manifests,
-};
-pub use self::edit::{EditError, FieldEdit};
-pub use self::host::{HostContainer, HostView, IgnoredField, UnsupportedEnv};
-pub use self::job::{
+pub use self::host_support::{HostContainer, HostView, IgnoredField, UnsupportedEnv};
+pub use self::ipujob::{
     Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, ObjectMeta, PodTemplate, RestartPolicy,
     RollingUpdate, Strategy, Workers,
 };
+pub use self::manifest::{
+    Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument, read_manifests,
+};
+pub use self::set_field::{EditError, FieldEdit};
 pub use self::status::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, TimeError,
     WorkersStatus,

@@ -14,8 +14,6 @@
 //!
 //! All but `crd` and `webhook` speak to an API server through `kube`, and leave the choice of a version of `k8s-openapi` to the program.
 
-#[cfg(feature = "auth")]
-pub mod auth;
 #[cfg(any(
     feature = "auth",
     feature = "controllers",
@@ -23,19 +21,21 @@ pub mod auth;
     feature = "operator",
     feature = "store"
 ))]
-mod client;
+mod api_call;
+#[cfg(feature = "operator")]
+pub mod controller;
 #[cfg(feature = "controllers")]
-pub mod controllers;
+pub mod controller_list;
 #[cfg(feature = "crd")]
 pub mod crd;
 #[cfg(feature = "liveness")]
-pub mod liveness;
-#[cfg(feature = "operator")]
-pub mod operator;
+pub mod ipujob_liveness;
 #[cfg(feature = "operator")]
 pub mod resources;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "auth")]
+pub mod token_review;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 

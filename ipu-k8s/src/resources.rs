@@ -18,9 +18,9 @@
 //!
 //! Init containers, sidecars among them, get what containers get, but no privileges.
 
+mod labels;
 mod launcher;
-mod names;
-mod shared;
+mod launcher_objects;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 use ipu_core::{JobKind, JobSpec, Limits, PartitionId};
 use serde_json::{Map, Value, json};
 
-pub use self::names::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
-pub(crate) use self::shared::launcher_role;
+pub use self::labels::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
+pub(crate) use self::launcher_objects::launcher_role;
 
 use crate::crd::{IpuJob, leads_to_partition};
 

@@ -18,8 +18,8 @@
 //! conflict, never an update.
 
 mod codec;
-mod content;
-mod pace;
+mod config_map_data;
+mod rate_limit;
 mod revision;
 mod usage;
 
@@ -40,9 +40,9 @@ use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::{Failure, METADATA_ONLY, bounded, connect};
-use content::{ConfigMapFull, Content, Unreadable, annotation, namespace_share};
-use pace::WriteBudget;
+use crate::api_call::{Failure, METADATA_ONLY, bounded, connect};
+use config_map_data::{ConfigMapFull, Content, Unreadable, annotation, namespace_share};
+use rate_limit::WriteBudget;
 use revision::{ConfigMapRevision, LAYOUT, WRITE, WriteTokens};
 
 pub use usage::UsageOptions;

@@ -31,19 +31,19 @@
 
 use crate::crd::IpuJob;
 
-mod answer;
 mod defaults;
-mod ignored;
-mod job;
+mod policy;
 mod request;
-mod rules;
+mod response;
+mod validate;
+mod warnings;
 
 use serde_json::Value;
 
-pub use self::answer::ReviewResponse;
+pub use self::policy::AdmissionRules;
 pub use self::request::{MAX_REVIEW_BYTES, ReviewError};
 use self::request::{Request, ReviewTarget};
-pub use self::rules::AdmissionRules;
+pub use self::response::ReviewResponse;
 
 /// The finalizer of an IPUJob: it goes when the ledger has taken over the release of its partitions.
 pub const FINALIZER: &str = IpuJob::FINALIZER;
@@ -85,8 +85,8 @@ pub fn validate(review: &[u8], rules: &AdmissionRules) -> Result<ReviewResponse,
         ReviewTarget::Job { new, .. } | ReviewTarget::Scale { new, .. } if is_being_deleted(new) => {
             ReviewResponse::allow(&request)
         }
-        ReviewTarget::Job { new, old } => job::judge(&request, new, old, rules),
-        ReviewTarget::Scale { new, old } => rules::judge_scale(&request, new, old, rules),
+        ReviewTarget::Job { new, old } => validate::judge(&request, new, old, rules),
+        ReviewTarget::Scale { new, old } => policy::judge_scale(&request, new, old, rules),
     })
 }
 

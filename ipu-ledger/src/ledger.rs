@@ -13,15 +13,15 @@ use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::answer::{EnsureOutcome, Pending, RepairReport};
 use crate::caller::Expiry;
-use crate::drive::Driver;
-use crate::drive::make::{CreateOutcome, IntentOrigin};
+use crate::change_feed::LedgerChange;
+use crate::driver::Driver;
+use crate::driver::create::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
-use crate::feed::LedgerChange;
-use crate::go_on::{RequestOrigin, as_recorded, gone};
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
+use crate::outcome::{EnsureOutcome, Pending, RepairReport};
+use crate::resume::{RequestOrigin, as_recorded, gone};
 use crate::store::LedgerStore;
 use crate::usage::{UsageLog, UsagePosition};
 

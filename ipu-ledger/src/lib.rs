@@ -28,39 +28,39 @@
 //!
 //! - `sqlite` (default): `SqliteStore`, a ledger in one file that several processes of a host share.
 
-mod answer;
 mod caller;
-mod calls;
+mod change_feed;
 mod codec;
-mod commit;
 mod cordon;
-mod drive;
+mod describe;
+mod driver;
 mod error;
-mod feed;
-mod go_on;
+mod group_commit;
+mod inflight_calls;
 mod lease;
 mod ledger;
+mod listings;
 mod liveness;
 mod options;
+mod outcome;
+mod queue_scans;
 mod release;
 mod repair;
+mod resume;
 mod store;
-mod telling;
-mod turn;
-mod until_active;
 mod usage;
-mod views;
+mod wait_active;
 
-pub use answer::{EnsureOutcome, Grant, Pending, Released, RepairReport};
 pub use caller::{Caller, CallerGuard, Expiry};
+pub use change_feed::LedgerChange;
 pub use codec::{DecodeError, decode, decode_cordon, encode, encode_cordon};
 pub use error::LedgerError;
-pub use feed::LedgerChange;
-pub use go_on::request_of;
 pub use lease::{Lease, LeaseError, LeaseLiveness};
 pub use ledger::Ledger;
 pub use liveness::Liveness;
 pub use options::{Clock, LedgerOptions};
+pub use outcome::{EnsureOutcome, Grant, Pending, Released, RepairReport};
+pub use resume::request_of;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{LedgerStore, MemoryStore, Revision, Snapshot, StoreError, WriteLock};

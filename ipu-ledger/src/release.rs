@@ -6,11 +6,11 @@ use std::time::Duration;
 use ipu_core::{LedgerState, Owner, PartitionId, Release, TransitionError};
 use ipu_vipu_client::VipuController;
 
-use crate::answer::{EnsureOutcome, Pending, Released};
 use crate::caller::Expiry;
-use crate::drive::make::{CreateOutcome, IntentOrigin};
+use crate::driver::create::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
+use crate::outcome::{EnsureOutcome, Pending, Released};
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {

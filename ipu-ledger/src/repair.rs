@@ -16,13 +16,13 @@ use ipu_core::{
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
 
-use crate::answer::{EnsureOutcome, Pending, Released, RepairReport};
-use crate::drive::Driver;
-use crate::drive::make::{CreateOutcome, IntentOrigin};
+use crate::driver::Driver;
+use crate::driver::create::{CreateOutcome, IntentOrigin};
 use crate::error::LedgerError;
+use crate::listings::unavailable;
 use crate::liveness::Liveness;
+use crate::outcome::{EnsureOutcome, Pending, Released, RepairReport};
 use crate::store::LedgerStore;
-use crate::views::unavailable;
 
 /// How many partitions are put right at the same time.
 const MAX_CONCURRENT_CALLS: usize = 32;

@@ -1,12 +1,12 @@
 //! The client: one method for each operation of the API.
 
-mod answer;
-mod ask;
 mod clock;
 mod connection;
 mod error;
 mod events;
 mod options;
+mod request;
+mod response;
 mod retry;
 mod sse;
 #[cfg(feature = "tls")]
@@ -29,9 +29,9 @@ pub use self::options::{ClientOptions, RetryOptions, Token};
 #[cfg(feature = "tls")]
 pub use self::tls::{ClientCertificate, TlsFiles};
 
-use self::ask::{ApiRequest, Idempotency};
+use self::request::{ApiRequest, Idempotency};
 use self::transport::Transport;
-use crate::documents::{
+use crate::api::{
     CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
     DryRunRequest, DryRunResponse, Fit, Heartbeat, LeaseDocument, OwnerDocument, PartitionDocument,
     PartitionList, PutPartition, RecordList, RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
@@ -279,7 +279,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn lift(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
-        let path = format!("/v1/exclusions/{}", ask::encoded(id.as_str()));
+        let path = format!("/v1/exclusions/{}", request::encoded(id.as_str()));
         self.0
             .call(ApiRequest::new(Method::DELETE, path, Idempotency::Safe))
             .await

@@ -38,24 +38,24 @@
 //! - `client` (default): `ProxyClient`, on a tokio runtime of the caller's. Without it the documents alone, built from `serde`.
 //! - `tls` (default): `https`, and certificates of the client.
 
+mod api;
 #[cfg(feature = "client")]
 mod client;
-mod documents;
 
-#[cfg(feature = "tls")]
-pub use client::{ClientCertificate, TlsFiles};
-#[cfg(feature = "client")]
-pub use client::{
-    ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, MAX_WAIT, OnNoCapacity,
-    ProxyClient, RetryOptions, SetupError, Token,
-};
-pub use documents::{
+pub use api::{
     BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList, ControllerReason,
     ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
     DryRunRequest, DryRunResponse, Fit, Heartbeat, HoldState, LeaseDocument, OwnerDocument,
     PartitionDocument, PartitionList, Planned, ProblemDocument, PutPartition, RecordDocument, RecordList,
     RepairAction, RepairDocument, RepairLater, ResetPartition, SilentController, Stats, Uncordoned, Usage,
     WaitingDocument, WaitingList,
+};
+#[cfg(feature = "tls")]
+pub use client::{ClientCertificate, TlsFiles};
+#[cfg(feature = "client")]
+pub use client::{
+    ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, MAX_WAIT, OnNoCapacity,
+    ProxyClient, RetryOptions, SetupError, Token,
 };
 
 /// The examples of the README compile and run.

@@ -4,16 +4,16 @@
 //! [`controller_suite`] in a test. The suite asks for nothing that the trait and the reference of the V-IPU user API do not
 //! promise, or mark as an assumption there; the comment of each case says what it rests on.
 
+mod concurrency;
 mod crashes;
-mod crowds;
-mod driver;
-mod faulty;
-mod lab;
-mod life;
-mod lists;
-mod refusals;
-mod replies;
-mod wire;
+mod errors;
+mod fault_injection;
+mod harness;
+mod ledger_on_controller;
+mod lifecycle;
+mod listing;
+mod lost_replies;
+mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use async_trait::async_trait;
 use ipu_core::{PartitionId, Topology};
 use ipu_vipu_client::VipuController;
 
-use crate::suite::{Runner, SuiteFailure, SuiteReport};
-use lab::Harness;
+use crate::conformance::{Runner, SuiteFailure, SuiteReport};
+use harness::Harness;
 
 /// How long one call may take unless a case is about that: nothing in a test takes so long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -229,14 +229,14 @@ pub async fn controller_suite<B: ControllerBench>() -> SuiteReport {
 pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, SuiteFailure> {
     let mut runner = Runner::new("controller_suite");
     let lab = Harness::of::<B>();
-    life::run(&mut runner, lab).await;
-    lists::run(&mut runner, lab).await;
-    refusals::run(&mut runner, lab).await;
-    crowds::run(&mut runner, lab).await;
+    lifecycle::run(&mut runner, lab).await;
+    listing::run(&mut runner, lab).await;
+    errors::run(&mut runner, lab).await;
+    concurrency::run(&mut runner, lab).await;
     crashes::run(&mut runner, lab).await;
-    replies::run(&mut runner, lab).await;
-    wire::run(&mut runner, lab).await;
-    driver::run(&mut runner, lab).await;
+    lost_replies::run(&mut runner, lab).await;
+    transport::run(&mut runner, lab).await;
+    ledger_on_controller::run(&mut runner, lab).await;
     runner.finish()
 }
 

@@ -15,19 +15,20 @@
 //!
 //! Use it from `tests/`, as a development dependency.
 
+mod conformance;
 mod controller_suite;
 mod fake;
 mod planner;
 mod policy;
 mod random;
-mod reference;
-mod rules;
+mod reference_inventory;
+mod rule_coverage;
 mod score;
 mod sim;
 mod store_suite;
 pub mod strategies;
-mod suite;
 
+pub use conformance::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};
 pub use controller_suite::{
     CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, controller_suite,
     try_controller_suite,
@@ -40,8 +41,8 @@ pub use planner::{
 };
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
-pub use reference::ReferenceInventory;
-pub use rules::{RuleVerdict, rule_verdicts, rules_reached};
+pub use reference_inventory::ReferenceInventory;
+pub use rule_coverage::{RuleVerdict, rule_verdicts, rules_reached};
 pub use score::{
     CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, SkipReason,
     SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitReason, WaitStats, replay_trace,
@@ -52,7 +53,6 @@ pub use sim::{
     SimReport, replay_simulation, simulate, simulate_many,
 };
 pub use store_suite::{StoreFactory, ledger_store_suite, try_ledger_store_suite};
-pub use suite::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

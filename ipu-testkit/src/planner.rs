@@ -1,18 +1,18 @@
 //! `check_planner`: what must hold of any function from a job and an observation to a plan.
 
 mod failure;
-mod happening;
+pub(crate) mod job_dsl;
+mod job_event;
 mod report;
-mod run;
-pub(crate) mod words;
+mod runner;
 mod world;
 
 use ipu_core::{JobSpec, Observation, Plan};
 
 pub use failure::{PlannerFailure, PlannerProperty};
-pub use happening::{EventEffect, JobEvent, ProcessEnd};
+pub use job_dsl::{job_from_words, raw_job_from_words};
+pub use job_event::{EventEffect, JobEvent, ProcessEnd};
 pub use report::PlannerReport;
-pub use words::{job_from_words, raw_job_from_words};
 pub use world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
 
 /// How many cases unless somebody asks for more: a few seconds in a debug build.
@@ -132,5 +132,5 @@ pub fn try_check_planner(
     planner: impl Fn(&JobSpec, &Observation) -> Plan,
     options: PlannerOptions,
 ) -> Result<PlannerReport, Box<PlannerFailure>> {
-    run::PlannerRun::new(&planner).all(options)
+    runner::PlannerRun::new(&planner).all(options)
 }

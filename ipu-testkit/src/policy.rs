@@ -8,25 +8,25 @@ use ipu_core::{Block, PlacementPolicy, PlacementRequest};
 use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::reference::ReferenceInventory;
+use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::{PlacementCase, situations};
 
-mod judge;
-mod life;
+mod checks;
+mod history;
 mod property;
 mod report;
-mod reproduction;
-mod smaller;
+mod repro_test;
+mod shrink;
 
 pub use property::PolicyProperty;
 pub use report::PolicyReport;
 
-use judge::{Cheaper, PolicyCase, PropertyChecker, quietly};
-use life::{Life, live, lives};
+use checks::{Cheaper, PolicyCase, PropertyChecker, quietly};
+use history::{Life, live, lives};
 use property::BrokenProperty;
 use report::kinds_of_allocations;
-use reproduction::reproduction;
-use smaller::smallest;
+use repro_test::reproduction;
+use shrink::smallest;
 
 /// Situations that are tried if nobody says otherwise: every class is reached several times.
 const CASES: u32 = 256;

@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use ipu_core::{Inventory, PlacementPolicy, Topology};
 use serde::Serialize;
 
-mod cause;
-mod dice;
-mod line;
+mod accumulator;
+mod distributions;
+mod queue;
 mod replay;
 mod swf;
 mod synthetic;
 mod table;
-mod tally;
 mod trace;
+mod wait_reason;
 
-pub use cause::WaitReason;
 pub use replay::{JobOutcome, Replay, ScoreOptions, replay_trace};
 pub use swf::{SwfError, SwfOptions};
 pub use synthetic::{JobClass, SyntheticOptions};
 pub use table::Comparison;
 pub use trace::{SkipReason, SwfHeader, Trace, TraceJob};
+pub use wait_reason::WaitReason;
 
 /// How a trace went with one policy. Times are seconds, shares are from 0 to 1.
 ///

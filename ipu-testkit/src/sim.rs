@@ -1,15 +1,15 @@
 //! A deterministic simulator: schedulers, ledgers, controllers and processes in one seeded world on virtual time.
 
-mod alive;
+mod adversary;
 mod cordons;
 mod driver;
-mod events;
 mod flood;
 mod hosts;
 mod invariants;
 mod jobs;
 mod late;
 mod lists;
+mod liveness;
 mod outages;
 mod owners;
 mod processes;

@@ -4,25 +4,25 @@
 //! Every case begins with an empty ledger of its own, a [`StoreHome`]. The store is opened there as often as the case needs
 //! it: each opening stands for a process of its own, and to drop a store or a future stands for a crash.
 
-mod bench;
-mod book;
-mod content;
-mod crashing;
-mod driving;
-mod entries;
-mod home;
-mod sharing;
-mod swapping;
-mod turns;
+mod compare_and_swap;
+mod concurrent_processes;
+mod contents_diff;
+mod crashes;
+mod fixtures;
+mod harness;
+mod ledgers_on_store;
+mod store_factory;
+mod stored_data;
+mod write_lock;
 
 use std::future::Future;
 use std::pin::Pin;
 
 use ipu_ledger::LedgerStore;
 
-use crate::suite::{CaseOutcome, Runner, SuiteFailure, SuiteReport};
-use bench::Bench;
-pub use home::StoreFactory;
+use crate::conformance::{CaseOutcome, Runner, SuiteFailure, SuiteReport};
+use harness::Bench;
+pub use store_factory::StoreFactory;
 
 /// A case, by its name and what it does.
 type Case<S> = (&'static str, for<'a> fn(&'a Bench<'a, S>) -> CaseFuture<'a>);
@@ -38,28 +38,28 @@ macro_rules! cases {
 
 fn cases<S: LedgerStore>() -> [Case<S>; 22] {
     cases![
-        content::an_empty_ledger_has_a_revision_and_no_entries,
-        content::every_field_of_every_entry_comes_back,
-        content::cordons_come_back_until_they_are_lifted,
-        content::load_answers_none_exactly_if_nothing_was_committed,
-        content::changes_are_taken_in_their_order,
-        content::a_large_ledger_is_kept_or_refused_whole,
-        swapping::a_commit_on_an_old_revision_is_refused_and_changes_nothing,
-        swapping::a_revision_never_comes_back,
-        swapping::a_commit_that_is_sent_twice_is_taken_once,
-        swapping::exactly_one_of_several_commits_on_one_revision_wins,
-        swapping::writers_at_the_same_time_lose_no_update,
-        sharing::what_is_committed_is_seen_by_others_at_once,
-        sharing::what_is_committed_is_there_after_reopening,
-        sharing::readers_see_whole_commits_and_never_go_back,
-        turns::a_turn_ends_when_it_is_dropped,
-        turns::a_turn_ends_with_the_task_that_has_it,
-        turns::whoever_gives_up_waiting_for_a_turn_leaves_none_behind,
-        turns::a_commit_needs_no_turn,
-        crashing::a_commit_that_is_given_up_is_whole_or_absent,
-        driving::nothing_new_is_placed_on_what_another_process_cordoned,
-        driving::a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt,
-        driving::drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing,
+        stored_data::an_empty_ledger_has_a_revision_and_no_entries,
+        stored_data::every_field_of_every_entry_comes_back,
+        stored_data::cordons_come_back_until_they_are_lifted,
+        stored_data::load_answers_none_exactly_if_nothing_was_committed,
+        stored_data::changes_are_taken_in_their_order,
+        stored_data::a_large_ledger_is_kept_or_refused_whole,
+        compare_and_swap::a_commit_on_an_old_revision_is_refused_and_changes_nothing,
+        compare_and_swap::a_revision_never_comes_back,
+        compare_and_swap::a_commit_that_is_sent_twice_is_taken_once,
+        compare_and_swap::exactly_one_of_several_commits_on_one_revision_wins,
+        compare_and_swap::writers_at_the_same_time_lose_no_update,
+        concurrent_processes::what_is_committed_is_seen_by_others_at_once,
+        concurrent_processes::what_is_committed_is_there_after_reopening,
+        concurrent_processes::readers_see_whole_commits_and_never_go_back,
+        write_lock::a_turn_ends_when_it_is_dropped,
+        write_lock::a_turn_ends_with_the_task_that_has_it,
+        write_lock::whoever_gives_up_waiting_for_a_turn_leaves_none_behind,
+        write_lock::a_commit_needs_no_turn,
+        crashes::a_commit_that_is_given_up_is_whole_or_absent,
+        ledgers_on_store::nothing_new_is_placed_on_what_another_process_cordoned,
+        ledgers_on_store::a_driver_with_an_old_record_takes_nothing_from_a_newer_attempt,
+        ledgers_on_store::drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing,
     ]
 }
 

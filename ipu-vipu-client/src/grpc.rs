@@ -12,7 +12,6 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status};
 
-use crate::code::{self, RpcMethod, Subject};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
@@ -20,6 +19,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::options::{
     ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
+use crate::status_code::{self, RpcMethod, Subject};
 use crate::transport::Transport;
 use crate::wire::user_service_client::UserServiceClient;
 use crate::wire::version_service_client::VersionServiceClient;
@@ -191,7 +191,7 @@ fn error(status: &Status, call: &RpcMethod<'_>) -> VipuError {
     use std::error::Error as _;
 
     let Some(source) = status.source() else {
-        return code::error(i32::from(status.code()), status.message(), call);
+        return status_code::error(i32::from(status.code()), status.message(), call);
     };
     // A status with a source was made on this side: the controller did not answer.
     if tls::refused(source) {
@@ -199,7 +199,7 @@ fn error(status: &Status, call: &RpcMethod<'_>) -> VipuError {
             detail: tls::chain(source),
         };
     }
-    code::unreachable(call, tls::chain(source))
+    status_code::unreachable(call, tls::chain(source))
 }
 
 #[async_trait]

@@ -50,8 +50,10 @@
 //! gateways speak it), `server` (the server side of the wire services), `mock` (`MockVipuController`).
 
 #[cfg(any(feature = "grpc", feature = "rest"))]
-mod code;
+mod call;
 mod controller;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod credentials_dir;
 mod endpoint;
 mod error;
 #[cfg(feature = "grpc")]
@@ -59,9 +61,9 @@ mod grpc;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod limits;
 mod options;
-mod pool;
 #[cfg(any(feature = "grpc", feature = "rest"))]
-mod question;
+mod partition_state;
+mod pool;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod reply;
 #[cfg(any(feature = "grpc", feature = "rest"))]
@@ -70,9 +72,7 @@ mod request;
 mod rest;
 mod retry;
 #[cfg(any(feature = "grpc", feature = "rest"))]
-mod secrets;
-#[cfg(any(feature = "grpc", feature = "rest"))]
-mod state;
+mod status_code;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod tls;
 #[cfg(feature = "grpc")]
@@ -80,11 +80,17 @@ mod transport;
 mod wait;
 pub mod wire;
 
+#[cfg(feature = "rest")]
+pub use call::HttpCall;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+pub use call::{VipuCall, VipuReply};
 #[cfg(feature = "mock")]
 pub use controller::MockVipuController;
 pub use controller::{
     AgentIpus, CreatePartition, GcdConfig, IpuofConfig, IpuofDevice, PartitionStatus, VipuController,
 };
+#[cfg(any(feature = "grpc", feature = "rest"))]
+pub use credentials_dir::{ControllerSecrets, SecretsError};
 pub use endpoint::{
     ControllerEndpoint, ControllerListError, DEFAULT_PORT, EndpointError, NodeLabel, parse_controllers,
 };
@@ -96,14 +102,8 @@ pub use options::{
 };
 pub use pool::{CircuitBreaker, ControllerPool, Member, MemberState};
 #[cfg(feature = "rest")]
-pub use question::HttpCall;
-#[cfg(any(feature = "grpc", feature = "rest"))]
-pub use question::{VipuCall, VipuReply};
-#[cfg(feature = "rest")]
 pub use rest::RestController;
 pub use retry::{RetryLayer, RetryOptions};
-#[cfg(any(feature = "grpc", feature = "rest"))]
-pub use secrets::{ControllerSecrets, SecretsError};
 pub use wait::{Removal, WaitOptions, ensure_absent, ensure_present, wait_active};
 
 /// The examples of the README compile and run.

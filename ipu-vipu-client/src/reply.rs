@@ -10,7 +10,7 @@ use ipu_core::{
 
 use crate::controller::{AgentIpus, GcdConfig, IpuofConfig, IpuofDevice, PartitionStatus};
 use crate::error::VipuError;
-use crate::state;
+use crate::partition_state;
 use crate::wire;
 
 fn bad(detail: impl Into<String>) -> VipuError {
@@ -45,7 +45,7 @@ fn partition(listed: wire::Partition) -> Result<Partition, VipuError> {
     let size = listed_size(spec.ipus.len()).ok_or_else(|| broken(&what, "it has too many IPUs"))?;
     let gcds = spec.num_gcds.max(1);
     Ok(Partition {
-        state: state::collapse(listed.ready_state, 0, Vec::new())?,
+        state: partition_state::collapse(listed.ready_state, 0, Vec::new())?,
         cluster: optional(spec.cluster_id, ClusterId::new).map_err(|error| broken(&what, error))?,
         ipus: places(spec.ipus),
         spec: PartitionSpec {
@@ -136,7 +136,7 @@ pub(crate) fn status(
     same(&status.partition_id, asked)?;
     Ok(PartitionStatus {
         id: asked.clone(),
-        state: state::collapse(status.ready_state, status.operation_state, status.errors)?,
+        state: partition_state::collapse(status.ready_state, status.operation_state, status.errors)?,
         max_auto_resets: status.max_auto_reset_retries,
         auto_resets: status.auto_reset_retry_count,
         last_auto_reset: status.last_auto_reset_time.and_then(moment),

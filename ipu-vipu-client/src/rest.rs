@@ -12,12 +12,12 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
 use serde::de::DeserializeOwned;
 
-use crate::code::{self, RpcMethod, Subject};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
 use crate::limits::REPLY_BYTES_MAX;
 use crate::options::{ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, USER_ID_HEADER};
+use crate::status_code::{self, RpcMethod, Subject};
 use crate::{request as ask, tls, wire};
 use request::RestRequest;
 
@@ -122,7 +122,7 @@ fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
             waited: call.deadline,
         };
     }
-    code::unreachable(call, tls::chain(error))
+    status_code::unreachable(call, tls::chain(error))
 }
 
 fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {

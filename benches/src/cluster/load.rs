@@ -14,7 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::least::MANAGER;
+use super::baseline::MANAGER;
 use super::{Installed, phase};
 
 /// How many connections objects are created over.

@@ -2,10 +2,10 @@
 //!
 //! A shell calls [`check_plan`] before it applies a plan and applies none that is broken; tests call it on every plan.
 
+mod attempt_outcome;
 mod effects;
-mod end;
 mod facts;
-mod record;
+mod status;
 mod verdicts;
 
 use alloc::vec::Vec;
@@ -228,7 +228,7 @@ pub fn check_plan(job: &JobSpec, seen: &Observation, plan: &Plan) -> Vec<BrokenP
     let mut broken = Vec::new();
     let facts = AttemptFacts::new(job, seen);
     effects::check(&facts, plan, &mut broken);
-    record::check(&facts, plan, &mut broken);
+    status::check(&facts, plan, &mut broken);
     verdicts::check(&facts, plan, &mut broken);
     broken
 }

@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockError, words};
+use super::{BlockError, bitmap};
 use crate::ids::ClusterId;
 use crate::partition::IpuPlace;
 use crate::topology::{IpuAddress, Topology};
@@ -242,7 +242,7 @@ impl Block {
 
 /// The IPUs of a mask.
 pub(crate) fn addresses(link_domain: u32, mask: u64) -> impl Iterator<Item = IpuAddress> {
-    words::bits(mask).map(move |bit| IpuAddress {
+    bitmap::bits(mask).map(move |bit| IpuAddress {
         link_domain,
         ipu: (bit & 63) as u8,
     })

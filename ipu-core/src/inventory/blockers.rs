@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pool::Pool;
 use super::view::domains_of;
-use super::{Block, InventoryView, addresses, words};
+use super::{Block, InventoryView, addresses, bitmap};
 use crate::ids::PartitionId;
 use crate::units::IpuCount;
 
@@ -51,9 +51,9 @@ impl InventoryView<'_> {
             let usable = !self.inventory.cordoned_mask(domain);
             let starts = rows
                 .iter()
-                .fold(0, |all, (_, mask)| all | words::starts(usable & mask, order));
+                .fold(0, |all, (_, mask)| all | bitmap::starts(usable & mask, order));
             for first in (0..64).filter(|first| starts >> first & 1 == 1) {
-                let (holders, ipus) = self.holders_in(domain, words::block(first, order));
+                let (holders, ipus) = self.holders_in(domain, bitmap::block(first, order));
                 let cost = (holders, ipus, domain, first);
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                     best = Some((cost, Block::aligned(domain, first, order)));

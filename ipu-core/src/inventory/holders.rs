@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Block, words};
+use super::{Block, bitmap};
 use crate::ids::PartitionId;
 
 /// No holder, in the tables below.
@@ -151,7 +151,7 @@ impl Holders {
 
     fn mark(&mut self, block: &Block, number: u32) {
         for (domain, mask) in block.masks() {
-            for (first, order) in words::aligned(mask) {
+            for (first, order) in bitmap::aligned(mask) {
                 let start = domain as usize * 64 + usize::from(first);
                 self.by_ipu[start..start + (1 << order)].fill(number);
             }

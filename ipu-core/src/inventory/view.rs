@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::pool::Pool;
-use super::{Inventory, words};
+use super::{Inventory, bitmap};
 use crate::ids::{AllocationId, CordonOwner};
 use crate::topology::IpuAddress;
 use crate::units::IpuCount;
@@ -96,7 +96,7 @@ impl<'a> InventoryView<'a> {
             None => self
                 .pool
                 .rows()
-                .any(|(domain, mask)| words::starts(vacant(domain, mask), size.order()) != 0),
+                .any(|(domain, mask)| bitmap::starts(vacant(domain, mask), size.order()) != 0),
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a> InventoryView<'a> {
                 let orders = self
                     .pool
                     .rows()
-                    .filter_map(|(_, mask)| words::top(words::signature(mask)));
+                    .filter_map(|(_, mask)| bitmap::top(bitmap::signature(mask)));
                 orders.max().and_then(IpuCount::from_order)
             }
         }
@@ -161,7 +161,7 @@ impl<'a> InventoryView<'a> {
         match domains_of(size) {
             Some(domains) => self.whole_count(domains),
             None => self.union_bits(|domain, mask| {
-                words::starts(self.inventory.free_mask(domain) & mask, size.order())
+                bitmap::starts(self.inventory.free_mask(domain) & mask, size.order())
             }),
         }
     }

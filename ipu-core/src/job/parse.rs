@@ -4,19 +4,19 @@
 //! replicas), [`shape`] (launcher, interactive), [`ending`] (restarts, clean-up, deadlines). The rules are listed in
 //! `docs/ipujob.md`.
 
-mod ending;
-mod findings;
+mod counts;
+mod diagnostics;
 mod ipus;
-mod naming;
-mod shape;
-mod size;
+mod kind;
+mod lifecycle;
+mod metadata;
 
 use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use self::findings::Diagnostics;
-pub(super) use self::naming::launcher_suffix;
+use self::diagnostics::Diagnostics;
+pub(super) use self::metadata::launcher_suffix;
 use super::JobSpec;
 use super::limits::Limits;
 use super::raw::RawJob;
@@ -70,19 +70,19 @@ impl RawJob {
     /// Every part is looked at before any is given up, so that all violations are found.
     fn spec(&self, limits: &Limits, findings: &mut Diagnostics) -> Option<JobSpec> {
         let raw = &self.spec;
-        let size = size::parse(raw, limits, findings);
+        let size = counts::parse(raw, limits, findings);
         let many = size
             .as_ref()
-            .map_or(size::ProcessCounts::default(), |size| size.many);
-        let key = naming::parse(&self.metadata, many, findings);
-        let shape = shape::parse(raw, many, findings);
-        let ending = ending::parse(raw, findings);
+            .map_or(counts::ProcessCounts::default(), |size| size.many);
+        let key = metadata::parse(&self.metadata, many, findings);
+        let shape = kind::parse(raw, many, findings);
+        let ending = lifecycle::parse(raw, findings);
         let priority = findings.whole("spec.priority", raw.priority.as_ref());
         let priority = priority.and_then(|value| findings.int32("spec.priority", value));
-        let account = naming::account(raw, findings);
-        let allocation = naming::allocation(raw, findings);
+        let account = metadata::account(raw, findings);
+        let allocation = metadata::allocation(raw, findings);
         let reconfigurable = raw.reconfigurable.unwrap_or(false);
-        size::check_reconfigurable(reconfigurable, size.as_ref(), findings);
+        counts::check_reconfigurable(reconfigurable, size.as_ref(), findings);
         let (key, size, shape, ending) = (key?, size?, shape?, ending?);
         let mut partition = size.partition;
         partition.reconfigurable = reconfigurable;

@@ -8,9 +8,9 @@ use crate::ledger::LedgerState;
 use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, OnNoCapacity, Operation, PlacedBy, Request, same_make};
-use crate::ledger::illegal::{TransitionError, check_attempt, check_owner};
-use crate::ledger::line::{QueueDecision, QueuePolicy, QueueScan, may_take_over};
-use crate::ledger::moves::{Admission, CallWindow, Transition, changed};
+use crate::ledger::queue::{QueueDecision, QueuePolicy, QueueScan, may_take_over};
+use crate::ledger::transition_error::{TransitionError, check_attempt, check_owner};
+use crate::ledger::transitions::{Admission, CallWindow, Transition, changed};
 
 impl LedgerState {
     /// A request: records it, and lets it go if its turn has come.

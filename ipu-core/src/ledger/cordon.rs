@@ -15,9 +15,9 @@ use crate::ids::{AgentId, ControllerName, CordonId, CordonOwner, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, ControllersSnapshot};
 use crate::ledger::change::Change;
-use crate::ledger::illegal::TransitionError;
-use crate::ledger::line::Blocker;
-use crate::ledger::moves::Transition;
+use crate::ledger::queue::Blocker;
+use crate::ledger::transition_error::TransitionError;
+use crate::ledger::transitions::Transition;
 use crate::units::Timestamp;
 
 /// What of a controller gets nothing new.

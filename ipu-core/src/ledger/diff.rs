@@ -41,7 +41,7 @@ use crate::ledger::capacity::{ControllerView, ControllersSnapshot};
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState, Request, same_make};
 use crate::ledger::location::Location;
-use crate::ledger::moves::CallWindow;
+use crate::ledger::transitions::CallWindow;
 use crate::partition::{IpuPlace, Partition};
 use crate::units::Timestamp;
 

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::ids::{AllocationId, ControllerName, Namespace};
 use crate::ledger::LedgerState;
 use crate::ledger::entry::{Entry, Request};
-use crate::ledger::illegal::TransitionError;
+use crate::ledger::transition_error::TransitionError;
 use crate::partition::PartitionSpec;
 
 /// Limits of the namespaces that owners are in.

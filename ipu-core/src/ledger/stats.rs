@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ControllerName, Namespace};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{ControllersSnapshot, ServiceState};
-use crate::ledger::overlay::overlays;
+use crate::ledger::capacity_snapshot::overlays;
 
 /// The IPUs of one controller by what is to be said of them. What nobody holds is free, unhealthy or cordoned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

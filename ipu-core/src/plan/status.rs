@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Exit;
+use crate::exit_status::Exit;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 

@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::exit::Exit;
+use crate::exit_status::Exit;
 use crate::observation::ProcessPhase;
 use crate::plan::FailedComponent;
 use crate::units::Timestamp;

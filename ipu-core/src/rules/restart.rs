@@ -14,7 +14,7 @@
 //! Death by signal n is judged as code 128+n. A process that was lost without an exit code says nothing about the
 //! program: under ExitCode it is worth another try.
 
-use crate::exit::ExitCodeSet;
+use crate::exit_status::ExitCodeSet;
 use crate::job::RestartPolicy;
 
 /// How an attempt of an instance ended.

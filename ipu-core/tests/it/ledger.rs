@@ -1,16 +1,16 @@
 //! The waiting line and the transitions, by random lives and by cases.
 
-mod asking_anew;
 mod attempts;
-mod calls;
 mod cordons;
-mod doubt;
+mod dry_run;
+mod inflight_calls;
 mod lost;
 mod namespaces;
 mod queue;
 mod reference;
+mod request_updates;
+mod stale_information;
 mod stats;
-mod what_if;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ mod inventory;
 mod job_cases;
 mod job_properties;
 mod ledger;
-mod life;
+mod lifecycle;
 mod observe;
 mod placement;
 mod purity;

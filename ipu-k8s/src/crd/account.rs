@@ -3,7 +3,7 @@
 use ipu_core::Violation;
 use serde_json::Value;
 
-use super::job::IpuJob;
+use super::ipujob::IpuJob;
 
 /// The end of the names of the accounts that the operator gives to launchers. The whole ending is reserved: which accounts
 /// there are is not known to admission, and the account of a later job may get the name.

@@ -1,10 +1,10 @@
 //! The definition of the resource, as Kubernetes wants it, from the table of fields.
 
-mod rules;
+mod cel;
 
 use serde_json::{Map, Value, json};
 
-use super::job::IpuJob;
+use super::ipujob::IpuJob;
 use super::schema::{Field, FieldKind, FieldPresence, IPU_JOB, SPEC, STATUS, WireFormat};
 
 /// Where a Pod template says what the source of a variable is.
@@ -74,7 +74,7 @@ impl IpuJob {
     /// the schema of the field.
     #[must_use]
     pub fn rules() -> Vec<String> {
-        rules::messages()
+        cel::messages()
     }
 }
 
@@ -103,7 +103,7 @@ fn whole(pod_template: &Value) -> Value {
     };
     let mut spec = schema.object("spec", SPEC);
     spec["description"] = about("spec").into();
-    spec["x-kubernetes-validations"] = rules::of_spec();
+    spec["x-kubernetes-validations"] = cel::of_spec();
     let mut status = schema.object("status", STATUS);
     status["description"] = about("status").into();
     // One program writes all of it. Who wrote which of its fields would take as much room as they do.
@@ -118,7 +118,7 @@ fn whole(pod_template: &Value) -> Value {
             "spec": spec,
             "status": status,
         },
-        "x-kubernetes-validations": rules::of_job(),
+        "x-kubernetes-validations": cel::of_job(),
     })
 }
 
@@ -162,8 +162,8 @@ impl Schema<'_> {
             }
             WireFormat::Long => json!({"type": "integer", "format": "int64"}),
             WireFormat::Float => json!({"type": "number"}),
-            WireFormat::Count { most } => ruled(rules::count(&path, most)),
-            WireFormat::PowerOfTwo { most } => ruled(rules::power_of_two(&path, most)),
+            WireFormat::Count { most } => ruled(cel::count(&path, most)),
+            WireFormat::PowerOfTwo { most } => ruled(cel::power_of_two(&path, most)),
             WireFormat::NumberOrText => number_or_text(),
             WireFormat::Pattern(pattern) => {
                 let mut schema = number_or_text();

@@ -6,7 +6,9 @@ use ipu_core::{
     RawStrategy, RawWorkers,
 };
 
-use super::job::{Interactive, IpuJob, IpuJobSpec, Launcher, ObjectMeta, RestartPolicy, Strategy, Workers};
+use super::ipujob::{
+    Interactive, IpuJob, IpuJobSpec, Launcher, ObjectMeta, RestartPolicy, Strategy, Workers,
+};
 
 impl IpuJob {
     /// The same job in the raw form of the core, which knows nothing of Kubernetes.

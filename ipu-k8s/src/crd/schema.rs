@@ -1,13 +1,13 @@
 //! Which fields an IPUJob has, of what kind each is, what it means and what the custom resource asks of it: one table, from
 //! which manifests are checked and the definition of the resource and its reference page are made.
 
-mod check;
 mod spec;
 mod status;
+mod validate;
 
-pub(super) use self::check::prune;
 pub(super) use self::spec::{IPU_JOB, MAX_COUNT, SPEC};
 pub(super) use self::status::STATUS;
+pub(super) use self::validate::prune;
 
 /// A field and what it may hold.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::{JobKind, MpiEnv};
 use serde_json::{Map, Value, json};
 
-use super::shared::{AGENT, CONFIG_MOUNT, CONFIG_VOLUME, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME};
+use super::launcher_objects::{AGENT, CONFIG_MOUNT, CONFIG_VOLUME, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME};
 use super::{JOB_UID, PartitionEndpoint, PodRole, ResourceBuilder, set_env};
 
 /// What of the template's spec a launcher has too. Not `serviceAccountName`, and nothing that makes room for devices.

@@ -6,7 +6,7 @@ use ipu_core::JobKind;
 use serde_json::{Value, json};
 
 use super::{PartitionEndpoint, PodRole, ResourceBuilder, all_containers, containers, object, set_env};
-use crate::resources::shared::{CONFIG_MOUNT, CONFIG_VOLUME};
+use crate::resources::launcher_objects::{CONFIG_MOUNT, CONFIG_VOLUME};
 
 /// What a worker does that only serves a launcher: it sleeps for 365 days (seed 000 §6.8.1), and ends when it is told to.
 const SLEEP: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";

@@ -23,9 +23,9 @@ use kube::api::{ObjectMeta, PostParams};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::content::{annotation, data};
+use super::config_map_data::{annotation, data};
 use super::{ConfigMapStore, TRIES};
-use crate::client::{Failure, bounded};
+use crate::api_call::{Failure, bounded};
 
 /// The annotation that makes a ConfigMap a part of the log, with the version of how it lies there.
 const LAYOUT: &str = "ledger.graphcore.ai/usage";

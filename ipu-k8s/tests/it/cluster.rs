@@ -1,17 +1,17 @@
 //! Tests against a real API server on a real etcd.
 
-mod alive;
-mod competing;
+mod concurrent_writers;
 mod conformance;
+mod controller_list;
 mod definition;
-mod disasters;
+mod fault_injection;
+mod fixtures;
 mod installation;
-mod ledgers;
-mod lists;
-#[path = "../../../ipu-ledger/tests/it/previous.rs"]
+mod launcher_objects;
+mod liveness;
+#[path = "../../../ipu-ledger/tests/it/format_compat.rs"]
 mod previous;
-mod sharing;
-mod size;
+mod size_limit;
 mod tokens;
 mod upgrading;
 mod usage;

@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod cluster;
+mod documented_examples;
 mod host;
 mod manifests;
 mod operator;
-mod seeds;
 mod status;
 mod webhook;

@@ -1,17 +1,17 @@
 //! The operator without a cluster: one pass at a time, and thousands of them in a simulated one.
 
-mod ear;
+mod deletion;
+mod errors;
+mod events;
+mod evicted_pods;
 mod failures;
-mod force;
+mod fake_api;
+mod fake_cluster;
+mod fake_watches;
+mod forced_deletion;
 mod kubelet;
-mod leaving;
-mod owners;
-mod passes;
-mod port;
-mod random;
-mod refused;
+mod owner_references;
+mod random_events;
+mod reconcile;
 mod rights;
 mod simulation;
-mod taken;
-mod telling;
-mod world;

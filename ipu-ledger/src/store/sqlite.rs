@@ -4,7 +4,7 @@
 //! it, because SQLite's own lock is unfair: of sixteen processes some got nothing for seconds. The compare-and-swap is in
 //! the transaction itself; turns only make it fair.
 
-mod home;
+mod filesystem;
 mod usage;
 
 use std::fs::{File, OpenOptions};
@@ -51,7 +51,7 @@ impl SqliteStore {
     /// [`StoreError::Place`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
     /// [`StoreError::Corrupt`] for a file that is no ledger; nothing was written then.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let path = home::prepare(path.as_ref())?;
+        let path = filesystem::prepare(path.as_ref())?;
         let turns = private_file(&beside(&path))?;
         rustix::fs::flock(&turns, FlockOperation::LockExclusive)
             .map_err(|error| unavailable("lock", &error))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipu_core::{PartitionId, Reason};
 
-use crate::documents::ProblemDocument;
+use crate::api::ProblemDocument;
 
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]

@@ -15,11 +15,11 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use tokio_stream::Stream;
 
-use super::ask::{ApiRequest, Idempotency};
 use super::error::ClientError;
+use super::request::{ApiRequest, Idempotency};
 use super::sse::{Parser, RawEvent};
 use super::transport::{ANSWER_MAX, Transport};
-use crate::documents::{ChangeDocument, PartitionList};
+use crate::api::{ChangeDocument, PartitionList};
 
 /// Three times what the proxy lets pass without a sign of life.
 const SILENCE: Duration = Duration::from_secs(45);

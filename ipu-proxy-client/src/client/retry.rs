@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::ask::Idempotency;
 use super::error::ClientError;
 use super::options::RetryOptions;
+use super::request::Idempotency;
 
 /// The proxy did not begin with the request.
 pub(crate) const OVERLOADED: &str = "Overloaded";
@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::documents::ProblemDocument;
+    use crate::api::ProblemDocument;
 
     fn options() -> RetryOptions {
         RetryOptions {

@@ -12,12 +12,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::de::DeserializeOwned;
 
-use super::answer;
-use super::ask::ApiRequest;
 use super::clock::ProxyClock;
 use super::connection::Connector;
 use super::error::{ClientError, SetupError, chain};
 use super::options::ClientOptions;
+use super::request::ApiRequest;
+use super::response;
 
 /// The longest answer: the documents of some fifty thousand partitions, ten times the largest documented system.
 pub(crate) const ANSWER_MAX: usize = 64 << 20;
@@ -87,7 +87,7 @@ impl Transport {
         let (head, body) = tokio::time::timeout(deadline, answer)
             .await
             .map_err(|_| self.timeout(deadline))??;
-        answer::read(&self.url, head.status, &head.headers, &body)
+        response::read(&self.url, head.status, &head.headers, &body)
     }
 
     /// Begins to read an answer that has no end.
@@ -100,7 +100,7 @@ impl Transport {
                 return Ok(body);
             }
             let body = self.read(body).await?;
-            Err(answer::problem(&self.url, head.status, &head.headers, &body))
+            Err(response::problem(&self.url, head.status, &head.headers, &body))
         };
         tokio::time::timeout(deadline, opened)
             .await

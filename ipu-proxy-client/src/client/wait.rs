@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::error::ClientError;
 use super::{DeletePartition, MAX_WAIT, OnNoCapacity, ProxyClient};
-use crate::documents::{
+use crate::api::{
     BlockerDocument, CordonRequest, DeletedDocument, HoldState, PartitionDocument, PutPartition,
 };
 

@@ -5,5 +5,5 @@
 )]
 
 #[cfg(feature = "client")]
-mod asking;
+mod client;
 mod documents;

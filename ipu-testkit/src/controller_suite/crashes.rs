@@ -7,10 +7,10 @@ use std::task::Poll;
 use ipu_core::{IpuPlace, PartitionId, PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::{Removal, VipuController as _, ensure_absent, ensure_present};
 
-use super::faulty::Faulty;
-use super::lab::{Harness, Pod, id, patience, refused, request};
+use super::fault_injection::Faulty;
+use super::harness::{Harness, Pod, id, patience, refused, request};
 use super::{Setup, cases};
-use crate::suite::{CaseOutcome, Stop, broken, ok, same};
+use crate::conformance::{CaseOutcome, Stop, broken, ok, same};
 
 cases![
     a_creation_whose_caller_dies_was_done_or_was_not,

@@ -5,7 +5,7 @@ use std::fmt;
 use ipu_core::{BrokenPlan, Observation};
 use serde_json::json;
 
-use super::words::raw_job_from_words;
+use super::job_dsl::raw_job_from_words;
 
 /// What [`check_planner`](crate::check_planner) proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

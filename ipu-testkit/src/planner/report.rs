@@ -5,7 +5,7 @@ use std::fmt;
 
 use ipu_core::{Effect, JobSpec, Observation, Plan};
 
-use crate::rules::{RuleVerdict, rule_verdicts, rules_reached};
+use crate::rule_coverage::{RuleVerdict, rule_verdicts, rules_reached};
 
 /// What the cases covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

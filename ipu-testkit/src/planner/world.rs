@@ -7,7 +7,7 @@ use ipu_core::{
     ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
-use super::words::job_from_words;
+use super::job_dsl::job_from_words;
 
 /// The facts about one job, which effects and happenings change. Fast: a whole life takes microseconds.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ipu_core::{Block, Impossible, PlacementRequest};
 
-use crate::reference::ReferenceInventory;
+use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
 /// Something that must hold of every placement policy. Displays as one sentence about the policy.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use ipu_core::{Impossible, IpuAddress, IpuCount, Placement, PlacementRequest, Topology};
 
-use crate::reference::ReferenceInventory;
+use crate::reference_inventory::ReferenceInventory;
 
 const SIZES: &[&str] = &["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024"];
 

@@ -15,10 +15,10 @@ use ipu_core::{
 };
 
 use super::Score;
-use super::cause::WaitReason;
-use super::line::{JobQueue, ORDERS, QueueKey};
-use super::tally::Accumulator;
+use super::accumulator::Accumulator;
+use super::queue::{JobQueue, ORDERS, QueueKey};
 use super::trace::{Trace, TraceJob, millis};
+use super::wait_reason::WaitReason;
 
 /// What a replay goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]

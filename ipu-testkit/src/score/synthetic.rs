@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipu_core::IpuCount;
 
-use super::dice::Distributions;
+use super::distributions::Distributions;
 use super::trace::{Trace, TraceJob};
 
 /// Jobs of one kind in a made-up trace.

@@ -11,9 +11,9 @@ use ipu_vipu_client::ControllerPool;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::RepairPolicy;
-use super::alive::Alive;
 use super::driver::{JobDriver, SimLedger};
 use super::lists;
+use super::liveness::Alive;
 use super::world::SimWorld;
 
 /// How long a driver stays down at most, in milliseconds.

@@ -7,7 +7,7 @@ use ipu_core::{ControllerName, QueuePolicy, Quota, QuotaSubject, SelectionOrder,
 use ipu_ledger::LedgerOptions;
 
 use super::SimOptions;
-use super::alive::Alive;
+use super::liveness::Alive;
 use super::world::SimWorld;
 use crate::fake::{BlockChoice, FakeController};
 use crate::random::Random;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ipu_core::{EntryState, JobPhase, PartitionId, QueueDecision, RestartPolicy, Timestamp};
 use ipu_ledger::UsageLog as _;
 
+use super::adversary::{inject_next, submit};
 use super::cordons::uncordon;
-use super::events::{inject_next, submit};
 use super::hosts::{other_ledger, repair, supervise};
 use super::invariants::{
     BrokenInvariant, invariant_every_job_settles, invariant_nobody_waits_for_nothing,

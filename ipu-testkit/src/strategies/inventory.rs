@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::{topologies, vast_topologies, wide_topologies};
-use crate::reference::ReferenceInventory;
+use crate::reference_inventory::ReferenceInventory;
 
 /// Something to do to an inventory, legal or not. Indexes choose among what exists when it is done.
 #[derive(Clone, Debug)]

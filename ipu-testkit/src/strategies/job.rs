@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use crate::planner::words::{parse, raw_job_from_words};
+use crate::planner::job_dsl::{parse, raw_job_from_words};
 
 /// Small jobs as words ([`raw_job_from_words`]): every shape, restart policy and clean-up policy, up to three instances of
 /// up to two workers, with and without each time limit, of which one, two or all may be in the queue at once. Small, because what goes wrong between three instances goes

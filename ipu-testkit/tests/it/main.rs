@@ -1,7 +1,6 @@
 //! The test kit, tested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod broken_stores;
 mod controller;
 mod coverage;
 mod fake;
@@ -10,4 +9,5 @@ mod planner;
 mod policy;
 mod score;
 mod simulation;
+mod store_mutants;
 mod stores;

@@ -1,14 +1,14 @@
 //! `check_policy`: ours pass it, and every broken one is caught for what is broken about it.
 
-mod broken;
-mod caught;
+mod mutants;
+mod mutants_detected;
 
 use std::path::Path;
 
 use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
 use ipu_testkit::{PolicyCheck, PolicyProperty, check_policy, check_policy_with};
 
-use broken::{Declines, GivesUpEarly, Spread};
+use mutants::{Declines, GivesUpEarly, Spread};
 
 /// Asserts that the page on placement shows this text.
 #[track_caller]

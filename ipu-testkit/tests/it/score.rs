@@ -2,9 +2,9 @@
 //! ways, traces from files and made up.
 
 mod audit;
-mod known;
-mod laws;
+mod known_scores;
 mod ledger;
+mod metamorphic;
 mod policies;
 mod swf;
 mod synthetic;

@@ -3,7 +3,7 @@
 use ipu_ledger::MemoryStore;
 use ipu_testkit::{SuiteFailure, ledger_store_suite, try_ledger_store_suite};
 
-use crate::broken_stores::{Broken, Fault};
+use crate::store_mutants::{Broken, Fault};
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_keeps_the_contract_passes_every_case() {

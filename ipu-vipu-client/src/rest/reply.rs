@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::code::{self, RpcMethod};
 use crate::error::VipuError;
+use crate::status_code::{self, RpcMethod};
 
 /// `google.rpc.Status` as JSON; details are not used by the interface.
 #[derive(Deserialize)]
@@ -27,8 +27,8 @@ pub(crate) fn parse<T: DeserializeOwned>(
         });
     }
     match serde_json::from_slice::<RpcStatus>(body) {
-        Ok(answer) => Err(code::error(answer.code, &answer.message, call)),
-        Err(_) => Err(code::error(
+        Ok(answer) => Err(status_code::error(answer.code, &answer.message, call)),
+        Err(_) => Err(status_code::error(
             code_of(status),
             &format!("HTTP {status} without a google.rpc.Status: {}", excerpt(body)),
             call,
@@ -70,7 +70,7 @@ mod tests {
     use ipu_core::PartitionId;
 
     use super::*;
-    use crate::code::Subject;
+    use crate::status_code::Subject;
     use crate::wire;
 
     fn id() -> PartitionId {

@@ -4,16 +4,16 @@
 mod cli;
 mod clock;
 mod commands;
-mod connect;
+mod connection;
+mod display;
+mod env_expand;
 mod exit_code;
-mod expand;
 mod manifest;
 mod output;
 mod process;
 mod run;
-mod state;
+mod state_dir;
 mod table;
-mod text;
 mod time;
 
 use std::ffi::OsString;

@@ -1,11 +1,11 @@
 //! Processes of this host: found in `/proc`, supervised, started, ended with everything that they started.
 
-mod holder;
+mod holder_token;
 mod procfs;
 mod spawn;
 mod supervise;
 
-pub(crate) use holder::{Holder, HolderState};
+pub(crate) use holder_token::{Holder, HolderState};
 pub(crate) use procfs::{RUN_MARKER, end_marked, marked};
 pub(crate) use spawn::{ProcessEvent, Spawn, Supervised, Terminal, start};
 pub(crate) use supervise::main as supervise_main;

@@ -2,11 +2,11 @@
 
 mod engine;
 mod environment;
-mod job;
+mod host_job;
 mod partitions;
 mod processes;
 mod progress;
-mod remote;
+mod remote_exec;
 mod report;
 mod signals;
 
@@ -16,19 +16,19 @@ use std::time::Duration;
 use ipu_core::{JobKind, OnNoCapacity};
 
 use self::engine::Engine;
-use self::job::HostJob;
+use self::host_job::HostJob;
 use self::partitions::Partitions;
 use self::report::Report;
 use self::signals::Signals;
 use crate::cli::{Format, Global, RunArgs};
-use crate::connect::Connection;
+use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::{Output, Stream};
 use crate::{commands, table};
 
 pub(crate) use self::partitions::{OWNER_KIND, never_fits};
-pub(crate) use self::remote::exec;
+pub(crate) use self::remote_exec::exec;
 
 /// What a run is set up with.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
         OnNoCapacity::Queue
     };
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
-        remote::require_plain(&connection.state.runs())?;
+        remote_exec::require_plain(&connection.state.runs())?;
     }
     let partitions = Partitions::new(&connection, line, output)?;
     let setting = RunContext {

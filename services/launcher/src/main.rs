@@ -1,16 +1,16 @@
 //! The binary `ipu-launcher`: waits for the workers of a job, and runs commands in them through the API server.
 
 mod cli;
+mod exec;
 mod exit;
 mod hostfile;
-mod install;
+mod install_self;
 mod pipe;
-mod remote;
+mod pod_readiness;
+mod readiness_tracker;
+mod remote_exec;
 mod signals;
-mod start;
 mod wait;
-mod worker;
-mod workers;
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use kube::{Client, Config};
 
 use crate::cli::{Arguments, Command};
 use crate::exit::Failure;
-use crate::remote::ExecRequest;
+use crate::remote_exec::ExecRequest;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -38,7 +38,7 @@ async fn run(arguments: Arguments) -> Result<u8, Failure> {
     match arguments.command {
         Command::Wait(options) => {
             if let Some(folder) = &options.install {
-                install::install(folder)?;
+                install_self::install(folder)?;
             }
             let (client, namespace) = connect(arguments.namespace).await?;
             wait::wait(client, &namespace, &options).await
@@ -46,12 +46,12 @@ async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Command::Exec(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
             let wanted = ExecRequest::command(options.pod, options.container, options.command, options.plain);
-            remote::run(&client, &namespace, wanted).await
+            remote_exec::run(&client, &namespace, wanted).await
         }
         Command::Agent(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
             let wanted = ExecRequest::shell(options.host, options.container, &options.words.join(" "));
-            remote::run(&client, &namespace, wanted).await
+            remote_exec::run(&client, &namespace, wanted).await
         }
     }
 }

@@ -11,9 +11,9 @@ use tokio_stream::{StreamExt as _, StreamMap};
 
 use crate::cli::WaitArgs;
 use crate::exit::Failure;
+use crate::pod_readiness::readiness_of;
+use crate::readiness_tracker::{WaitStatus, Workers};
 use crate::signals::Signals;
-use crate::worker::readiness_of;
-use crate::workers::{WaitStatus, Workers};
 use crate::{hostfile, say};
 
 /// What is written to the termination log at most: the kubelet keeps no more.

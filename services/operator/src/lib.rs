@@ -5,26 +5,26 @@
 //! What the leader does is [`run_controller`]: it registers what it measures with [`Metrics`], and says that it goes on to
 //! [`Progress`].
 
-mod access;
 mod certificates;
-mod controller;
-mod door;
 mod error;
-mod jobs;
-mod lease;
+mod health;
+mod job_controller;
+mod job_metrics;
+mod leader_election;
 mod metrics;
+mod metrics_auth;
+mod object_watch;
 mod operator;
 mod probes;
-mod progress;
 mod settings;
-mod watching;
+mod webhook_server;
 mod webhooks;
 
 pub use certificates::Rotation;
-pub use controller::run_controller;
 pub use error::OperatorError;
-pub use lease::{Leadership, LeaseOptions};
+pub use health::{HealthRegistry, WORK_BOUND, WorkGuard};
+pub use job_controller::run_controller;
+pub use leader_election::{Leadership, LeaseOptions};
 pub use metrics::Metrics;
 pub use operator::Operator;
-pub use progress::{HealthRegistry, WORK_BOUND, WorkGuard};
 pub use settings::{Certificates, Config, Keeping, PullPolicy, SettingError, Settings};

@@ -13,9 +13,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use warp::{Filter as _, Reply as _};
 
-use crate::access::{Access, Refusal};
-use crate::door::{Routes, text};
-use crate::jobs::JobMetrics;
+use crate::job_metrics::JobMetrics;
+use crate::metrics_auth::{Access, Refusal};
+use crate::webhook_server::{Routes, text};
 
 /// The media type of the answer.
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -17,15 +17,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
-use crate::access::Access;
 use crate::certificates::{CertBundle, CertRotator, ProxyKeeper, Rotation};
-use crate::controller::{client_of_proxy, run_controller};
-use crate::door::{Routes, WebhookServer};
 use crate::error::{OperatorError, chain};
-use crate::lease::{Leadership, LeaseOptions};
+use crate::health::HealthRegistry;
+use crate::job_controller::{client_of_proxy, run_controller};
+use crate::leader_election::{Leadership, LeaseOptions};
 use crate::metrics::Metrics;
-use crate::progress::HealthRegistry;
+use crate::metrics_auth::Access;
 use crate::settings::{Certificates, Config};
+use crate::webhook_server::{Routes, WebhookServer};
 use crate::{metrics, probes, webhooks};
 
 /// How long a certificate of the metrics alone lasts: longer than the process.

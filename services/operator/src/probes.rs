@@ -5,8 +5,8 @@ use tracing::warn;
 use warp::Filter as _;
 use warp::reply::Response;
 
-use crate::door::{Routes, text};
-use crate::progress::HealthRegistry;
+use crate::health::HealthRegistry;
+use crate::webhook_server::{Routes, text};
 
 pub(crate) fn routes(progress: &HealthRegistry) -> Routes {
     let (alive, ready) = (progress.clone(), progress.clone());

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use warp::{Filter as _, Reply as _};
 
-use crate::door::{Routes, text};
 use crate::metrics::Metrics;
+use crate::webhook_server::{Routes, text};
 
 const MUTATE: &str = "mutate-graphcore-ai-v1alpha1-ipujob";
 const VALIDATE: &str = "validate-graphcore-ai-v1alpha1-ipujob";

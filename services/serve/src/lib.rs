@@ -10,9 +10,9 @@
 mod answers;
 mod peer;
 mod server;
-mod stall;
 mod tls;
 mod unidentified;
+mod write_timeout;
 
 pub use answers::{Endless, GuardedBody};
 pub use peer::Peer;

@@ -19,9 +19,9 @@ use tracing::{debug, info, warn};
 
 use crate::answers::{Answers, Endless, GuardedBody};
 use crate::peer::Peer;
-use crate::stall::Stall;
 use crate::tls::Tls;
 use crate::unidentified::{Connection, UnidentifiedClients, UnidentifiedLimits};
+use crate::write_timeout::Stall;
 
 /// The pause after a failed accept, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

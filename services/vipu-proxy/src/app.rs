@@ -18,14 +18,14 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::connector::Connector;
-use crate::consumption::Consumption;
 use crate::events::EventLog;
 use crate::health::Health;
+use crate::ipu_seconds::Consumption;
 use crate::kept;
 use crate::metrics::Metrics;
-use crate::params::Params;
-use crate::partition;
+use crate::partition_api;
 use crate::problem::{Problem, chain};
+use crate::query::Params;
 use crate::store::AnyStore;
 
 /// A controller behind any transport.
@@ -197,7 +197,7 @@ impl App {
             // This process recorded that it is ready, so it need not ask the store.
             Some(EnsureOutcome::Active(_)) => match self.ledger.known(&id) {
                 Some(entry) if entry.owner.as_ref() == Some(&asked.owner) => {
-                    Ok(partition::document(&entry, None, &self.ledger))
+                    Ok(partition_api::document(&entry, None, &self.ledger))
                 }
                 _ => self.own_document(&asked, None).await,
             },
@@ -212,7 +212,7 @@ impl App {
         waiting: Option<QueueStatus>,
     ) -> Result<PartitionDocument, Problem> {
         let document = self.document(&request.id, waiting).await?;
-        let owner = document.owner.clone().map(partition::owner_of).transpose()?;
+        let owner = document.owner.clone().map(partition_api::owner_of).transpose()?;
         if owner.as_ref() != Some(&request.owner) || document.instance != request.instance {
             return Err(LedgerError::Illegal(TransitionError::NotTheOwner {
                 id: request.id.clone(),
@@ -241,7 +241,7 @@ impl App {
             (EntryState::Waiting { .. }, known) => known,
             _ => None,
         };
-        Ok(partition::document(&entry, waiting, &self.ledger))
+        Ok(partition_api::document(&entry, waiting, &self.ledger))
     }
 
     /// The document of `id`, whose controller is asked where it is if nobody knows that yet.
@@ -300,7 +300,7 @@ impl App {
         } else {
             BTreeMap::new()
         };
-        let document = |entry: &Entry| partition::document(entry, line.remove(&entry.id), &self.ledger);
+        let document = |entry: &Entry| partition_api::document(entry, line.remove(&entry.id), &self.ledger);
         Ok(entries.iter().map(document).collect())
     }
 

@@ -14,7 +14,7 @@ use ipu_vipu_client::{
 use vipu_sim::SimulatorService;
 
 use crate::app::{AnyController, App};
-use crate::measured::measured;
+use crate::instrumented_controller::measured;
 use crate::metrics::Metrics;
 
 /// How often the secrets are looked at. What mounts them may need most of the minute within which changes are promised.

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::app::{AnyController, App};
-use crate::partition::controller;
+use crate::partition_api::controller;
 use crate::problem::{Problem, chain};
 
 /// How long a controller may take to tell its version: whoever looks at a list of controllers does not wait for one.

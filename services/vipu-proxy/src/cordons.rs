@@ -5,7 +5,7 @@ use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocume
 
 use crate::app::App;
 use crate::auth::Identity;
-use crate::partition::named;
+use crate::partition_api::named;
 use crate::problem::Problem;
 
 /// The cordon that a body makes.

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use warp::sse::Event;
 
 use crate::app::App;
-use crate::partition::document;
+use crate::partition_api::document;
 
 /// Changes that are kept for clients that come back: a minute or so of a busy system.
 const HISTORY_LEN: usize = 4096;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{Claim, Entry, OwnerLiveness};
-use ipu_k8s::auth::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
-use ipu_k8s::controllers::{ControllersOptions, ControllersText, ControllersWatch};
+use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
+use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_k8s::kube::Config;
-use ipu_k8s::liveness::IpuJobLiveness;
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
+use ipu_k8s::token_review::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
 use ipu_ledger::{LedgerStore, Liveness, StoreError, UsageLog};
 
 use crate::app::App;
@@ -83,7 +83,7 @@ impl Cluster {
             return Ok(None);
         };
         let options = ControllersOptions::new(&self.namespace, name);
-        let watch = ipu_k8s::controllers::watch(self.config.clone(), options);
+        let watch = ipu_k8s::controller_list::watch(self.config.clone(), options);
         watch.map(Some).map_err(|error| chain(&error))
     }
 }
@@ -140,7 +140,7 @@ struct TokenReviewAuth {
 #[async_trait]
 impl Authenticator for TokenReviewAuth {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
-        use ipu_k8s::auth::AuthError as Refusal;
+        use ipu_k8s::token_review::AuthError as Refusal;
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
         match self.reviewer.review(token).await {
             Ok(identity) => {

@@ -14,42 +14,42 @@
 mod addresses;
 mod app;
 mod auth;
+mod background;
 mod connector;
-mod consumption;
 mod controllers;
 mod cordons;
+mod dry_run;
 mod events;
-mod front;
+mod file_watch;
 mod health;
+mod instrumented_controller;
+mod ipu_seconds;
 mod kept;
-#[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
+#[cfg_attr(not(feature = "kubernetes"), path = "kubernetes_stub.rs")]
 mod kubernetes;
 mod limits;
 mod local;
-mod measured;
 mod metrics;
-mod params;
-mod partition;
-mod plan;
+mod middleware;
+mod partition_api;
 mod problem;
-mod proxy;
+mod query;
+mod router;
 mod routes;
+mod server;
 mod settings;
 mod shares;
 mod site;
 mod stats;
 mod store;
 mod supervise;
-mod table;
-mod watch;
-mod worker;
 
 pub use app::{AnyController, ProxyLedger};
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
-pub use front::{FrontBody, Gateway};
-pub use proxy::{Proxy, StartError, in_process};
+pub use middleware::{FrontBody, Gateway};
+pub use router::operations;
+pub use server::{Proxy, StartError, in_process};
 pub use settings::{
     Auth, Config, PrioritySetting, QuotaSetting, ReadAccess, Selection, SettingError, Settings,
 };
 pub use store::AnyStore;
-pub use table::operations;

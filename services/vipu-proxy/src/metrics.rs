@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::app::App;
-use crate::consumption::IpuSeconds;
+use crate::ipu_seconds::IpuSeconds;
 use crate::problem::Problem;
 
 /// The media type of the answer.

@@ -18,10 +18,10 @@ use warp::{Filter, Rejection, Reply as _};
 
 use crate::app::App;
 use crate::auth::Identity;
-use crate::params::{Params, Query, id_of, json_of, requested_id_of};
-use crate::partition::{lease_of, request_of};
+use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
-use crate::{controllers, cordons, events, metrics, plan, stats};
+use crate::query::{Params, Query, id_of, json_of, requested_id_of};
+use crate::{controllers, cordons, dry_run, events, metrics, stats};
 
 /// The API as a document; the tests hold every answer against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -171,7 +171,7 @@ async fn controllers(mut asked: ApiCall) -> Answer {
 
 async fn plan(mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
-    ok(&plan::plan(&asked.app, json_of(&asked.body)?).await?)
+    ok(&dry_run::plan(&asked.app, json_of(&asked.body)?).await?)
 }
 
 fn events(mut asked: ApiCall, last: Option<&str>) -> Answer {
@@ -284,7 +284,7 @@ async fn cordon(mut asked: ApiCall) -> Answer {
 
 async fn uncordon(id: &str, mut asked: ApiCall) -> Answer {
     asked.params(&[])?;
-    let id = crate::params::decoded(id);
+    let id = crate::query::decoded(id);
     ok(&cordons::lift(&asked.app, &asked.who, id).await?)
 }
 
@@ -399,7 +399,9 @@ fn known_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> 
 
 /// The owner that the ledger knows, with the uid that the caller says.
 async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<OwnerLookup, Problem> {
-    let uid = uid.map(|uid| crate::partition::named("uid", uid)).transpose()?;
+    let uid = uid
+        .map(|uid| crate::partition_api::named("uid", uid))
+        .transpose()?;
     let Some(entry) = app.ledger.get(id).await? else {
         return Ok(OwnerLookup::Nothing);
     };

@@ -7,8 +7,8 @@ use ipu_ledger::UsagePosition;
 use ipu_proxy_client::{CapacityQuery, Fit, RecordDocument, RecordList, Stats, Usage};
 
 use crate::app::App;
-use crate::params::{MAX_PAGE, Params};
 use crate::problem::Problem;
+use crate::query::{MAX_PAGE, Params};
 
 /// `GET /stats`.
 pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {

@@ -10,8 +10,8 @@ use warp::filters::BoxedFilter;
 use warp::reply::{Reply as _, Response};
 
 use crate::api::Api;
+use crate::error::SimError;
 use crate::faults::{Fault, Faults};
-use crate::refusal::SimError;
 use crate::rest::{answer, parse_body, refuse, with};
 use crate::state::{Health, NewAgent, Settings};
 
@@ -35,7 +35,7 @@ fn look_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::get())
         .and(with(api))
         .then(|api: Api| async move {
-            match api.read(|state| Ok(crate::map::draw(state))).await {
+            match api.read(|state| Ok(crate::ascii_map::draw(state))).await {
                 Ok(text) => text.into_response(),
                 Err(refusal) => refuse(&refusal),
             }

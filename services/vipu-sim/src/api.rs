@@ -6,7 +6,7 @@ use ipu_core::Timestamp;
 use ipu_vipu_client::wire;
 use tracing::{info, warn};
 
-use crate::refusal::SimError;
+use crate::error::SimError;
 use crate::state::{Force, Relocation, SimState};
 use crate::store::Store;
 

@@ -8,8 +8,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 
 use crate::api::Api;
+use crate::error::SimError;
 use crate::faults::Faults;
-use crate::refusal::SimError;
 use crate::server::ServerContext;
 use crate::state::PodState;
 

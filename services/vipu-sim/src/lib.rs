@@ -7,12 +7,12 @@
 
 mod admin;
 mod api;
+mod ascii_map;
+mod error;
 mod faults;
 mod grpc;
 mod hardware;
 mod in_process;
-mod map;
-mod refusal;
 mod rest;
 mod server;
 mod service;
@@ -22,9 +22,9 @@ mod store;
 
 pub use ipu_serve::{ClientCertificates, TlsError, TlsFiles};
 
+pub use error::SimError;
 pub use faults::{Fault, FaultKind, Faults, Method};
 pub use in_process::InProcess;
-pub use refusal::SimError;
 pub use server::BrokenConnection;
 pub use service::SimulatorService;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};

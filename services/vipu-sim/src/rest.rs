@@ -13,8 +13,8 @@ use warp::reply::{Reply as _, Response};
 use warp::{Filter, Rejection};
 
 use crate::api::Api;
+use crate::error::SimError;
 use crate::faults::Faults;
-use crate::refusal::SimError;
 
 /// Query parameters in their order.
 type Query = Vec<(String, String)>;

@@ -16,8 +16,8 @@ use tracing::info;
 use warp::filters::BoxedFilter;
 
 use crate::api::Api;
+use crate::error::SimError;
 use crate::faults::{FaultOutcome, Faults, Method};
-use crate::refusal::SimError;
 use crate::rest;
 
 /// The largest body of a REST request: an explicit placement of 256 IPUs takes 25 KiB.

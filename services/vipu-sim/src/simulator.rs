@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
+use crate::error::SimError;
 use crate::faults::Faults;
 use crate::in_process::InProcess;
-use crate::refusal::SimError;
 use crate::server::ServerContext;
 use crate::service::SimulatorService;
 use crate::state::{PodState, Settings, SimState};
@@ -236,7 +236,7 @@ impl Simulator {
     ///
     /// [`Refusal::Storage`] if the state file cannot be read.
     pub fn map(&self) -> Result<String, SimError> {
-        self.api.store().read(|state| Ok(crate::map::draw(state)))
+        self.api.store().read(|state| Ok(crate::ascii_map::draw(state)))
     }
 
     /// Stops to accept connections, lets open calls end for some seconds, and returns when nothing is served any more.

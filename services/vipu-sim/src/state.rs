@@ -10,10 +10,10 @@
 mod admin;
 mod create;
 mod ipuof;
-mod life;
-mod place;
-mod sound;
-mod view;
+mod lifecycle;
+mod placement;
+mod queries;
+mod validate;
 
 #[cfg(test)]
 mod properties;
@@ -28,8 +28,8 @@ use ipu_vipu_client::wire;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admin::{Health, NewAgent};
-pub(crate) use life::{Force, Relocation};
-pub use view::{PartitionView, PodState};
+pub(crate) use lifecycle::{Force, Relocation};
+pub use queries::{PartitionView, PodState};
 
 use crate::hardware::Hardware;
 

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipu_core::Timestamp;
 
-use crate::refusal::SimError;
+use crate::error::SimError;
 use crate::state::{FORMAT, Settings, SimState};
 
 /// Why a state file cannot be used.

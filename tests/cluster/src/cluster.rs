@@ -7,17 +7,17 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::arguments::{AUDIT_POLICY, ServerPaths, audit_policy};
+use crate::concurrency_limit::ClusterSlot;
 use crate::error::ClusterError;
 use crate::http;
 use crate::image::Image;
-use crate::machine::Machine;
 use crate::node::{self, KubeletFiles};
+use crate::node_sandbox::Machine;
 use crate::options::{ClusterLifetime, ClusterProfile, Durability, Options};
 use crate::pki::Pki;
-use crate::place::ClusterSlot;
 use crate::process::Server;
 use crate::ready::{run, wait};
+use crate::server_flags::{AUDIT_POLICY, ServerPaths, audit_policy};
 use crate::state::ClusterState;
 use crate::tools::{Tool, Tools};
 

@@ -15,24 +15,24 @@
 //! and skips itself by name where the tools are missing, except where `CI` is set: there it fails. What is started so ends
 //! with the test's process, however that ends. `cargo xtask cluster up` starts one that stays.
 
-mod arguments;
 mod cluster;
+mod concurrency_limit;
 mod digest;
 mod error;
 #[cfg(feature = "fake-nodes")]
-mod fake;
+mod fake_nodes;
 mod http;
 mod image;
-mod machine;
 mod modules;
 mod mpi;
 mod node;
+mod node_sandbox;
 mod options;
 mod pki;
-mod place;
 mod process;
-mod product;
+mod product_images;
 mod ready;
+mod server_flags;
 mod state;
 mod tar;
 mod testing;
@@ -41,11 +41,11 @@ mod tools;
 pub use cluster::Cluster;
 pub use error::ClusterError;
 #[cfg(feature = "fake-nodes")]
-pub use fake::{ContainerEnd, FakeNodes, FakeOptions};
+pub use fake_nodes::{ContainerEnd, FakeNodes, FakeOptions};
 pub use image::Image;
 pub use mpi::mpi_image;
 pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
-pub use product::{PRODUCT, product_images};
+pub use product_images::{PRODUCT, product_images};
 pub use state::{ClusterState, load, stop};
 pub use testing::{private, private_with, shared, shared_with};
 pub use tools::{Tool, Tools};

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::error::ClusterError;
 use crate::image::Image;
-use crate::machine::{self, Machine, PLUGINS};
+use crate::node_sandbox::{self, Machine, PLUGINS};
 use crate::options::ClusterLifetime;
 use crate::process::Server;
 use crate::ready::{run, wait};
@@ -171,7 +171,7 @@ impl NodeSandbox<'_> {
 
     fn launch(&self, name: &'static str, tool: Tool, arguments: &[String]) -> Result<Server, ClusterError> {
         let log = self.directory.join("logs").join(format!("{name}.log"));
-        let within = machine::inside(self.machine.first().pid(), self.tools.folder());
+        let within = node_sandbox::inside(self.machine.first().pid(), self.tools.folder());
         Server::start(name, &within, &self.tools.path(tool), arguments, &log, self.life)
     }
 
@@ -211,7 +211,7 @@ fn ctr(pid: i32, tools: &Tools, words: &[&str]) -> Result<String, ClusterError> 
 
 /// A command inside a machine, of which the words are still to come.
 fn inside(pid: i32, tools: &Tools) -> Command {
-    let within = machine::inside(pid, tools.folder());
+    let within = node_sandbox::inside(pid, tools.folder());
     let mut command = Command::new(&within[0]);
     command.args(&within[1..]);
     command

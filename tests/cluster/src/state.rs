@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ClusterError;
 use crate::image::Image;
-use crate::machine::remove_cgroups;
 use crate::node::load_into;
+use crate::node_sandbox::remove_cgroups;
 use crate::options::ClusterProfile;
 use crate::process::ServerRecord;
 use crate::tools::Tools;

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cluster::Cluster;
-use crate::machine::{possible, sweep_cgroups};
+use crate::concurrency_limit::ClusterSlot;
+use crate::node_sandbox::{possible, sweep_cgroups};
 use crate::options::{ClusterLifetime, ClusterProfile, Options};
-use crate::place::ClusterSlot;
 use crate::tools::Tools;
 
 /// The API server that the tests of this process share; each of them uses names of its own. None, after saying so, if the

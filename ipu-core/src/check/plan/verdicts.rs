@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::BrokenPlan;
-use super::end::{End, Failure};
+use super::attempt_outcome::{End, Failure};
 use super::facts::AttemptFacts;
 use crate::Timestamp;
 use crate::job::RestartPolicy;

@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
-use super::findings::Diagnostics;
-use super::size::count;
+use super::counts::count;
+use super::diagnostics::Diagnostics;
 use crate::job::limits::Limits;
 use crate::job::raw::RawSpec;
 use crate::units::IpuCount;

@@ -6,7 +6,7 @@ use ipu_ledger::{Change, LedgerStore, StoreError, Timestamp};
 use ipu_test_cluster::shared;
 use ipu_testkit::ledger_store_suite;
 
-use super::ledgers::{entry, id, put};
+use super::fixtures::{entry, id, put};
 use super::{config, config_of, options, store};
 
 #[tokio::test(flavor = "multi_thread")]

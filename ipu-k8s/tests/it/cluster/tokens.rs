@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_k8s::auth::{AuthError, Callers, TokenReviewOptions, TokenReviewer};
+use ipu_k8s::token_review::{AuthError, Callers, TokenReviewOptions, TokenReviewer};
 use ipu_test_cluster::{Cluster, shared};
 
 use super::{config, config_of};

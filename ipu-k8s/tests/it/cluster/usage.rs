@@ -10,7 +10,7 @@ use ipu_test_cluster::{Cluster, shared};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::ledgers::{id, owner};
+use super::fixtures::{id, owner};
 use super::{config, options};
 
 /// A log whose pages are small: some twelve records in a page, five in the open one.

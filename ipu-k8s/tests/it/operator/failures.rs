@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ipu_k8s::operator::Requeue;
+use ipu_k8s::controller::Requeue;
 use serde_json::{Value, json};
 
-use super::passes::{Fixture, finish};
-use super::world::time;
+use super::fake_cluster::time;
+use super::reconcile::{Fixture, finish};
 
 /// Two workers that go on until something is done to them, and a launcher, if there is a command for one.
 fn running(command: &[&str]) -> Fixture {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::force::is_foreign;
-use super::world::{State, time};
+use super::fake_cluster::{State, time};
+use super::forced_deletion::is_foreign;
 
 /// What a Kubernetes Pod says that the simulation keeps from running for a while.
 const HINDRANCE: &str = "it takes its time";

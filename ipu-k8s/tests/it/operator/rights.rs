@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_k8s::operator::Reconciler;
+use ipu_k8s::controller::Reconciler;
 use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::passes::{Fixture, sample};
-use super::world::{Operators, State, World};
+use super::fake_cluster::{Operators, State, World};
+use super::reconcile::{Fixture, sample};
 
 /// The Roles in a world.
 #[derive(Debug, Default)]

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use ipu_core::JobKey;
-use ipu_k8s::operator::{PortError, Reconciler, Requeue};
+use ipu_k8s::controller::{PortError, Reconciler, Requeue};
 use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::passes::finish;
-use super::random::Random;
-use super::world::{Operators, State, World, key, time};
+use super::fake_cluster::{Operators, State, World, key, time};
+use super::random_events::Random;
+use super::reconcile::finish;
 
 type Pass = Pin<Box<dyn Future<Output = Result<Requeue, PortError>>>>;
 
@@ -140,7 +140,7 @@ impl Life {
             let operator = Arc::clone(&self.operators[which]);
             let object = {
                 let state = self.world.state();
-                let of = super::world::key(&state.jobs[&key.1]);
+                let of = super::fake_cluster::key(&state.jobs[&key.1]);
                 state.ears[which].jobs.get(&of).cloned()
             };
             let Some(object) = object else { return };

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::partition::MANUAL_OWNER;
 use crate::cli::Global;
-use crate::connect::{Connection, HostLedger, ledger_failure};
+use crate::connection::{Connection, HostLedger, ledger_failure};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::{Holder, HolderState, end_marked};

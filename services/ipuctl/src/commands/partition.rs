@@ -10,14 +10,14 @@ use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
 
 use crate::cli::{Format, Global, Partition};
-use crate::connect::{Connection, controller_failure, ledger_failure};
+use crate::connection::{Connection, controller_failure, ledger_failure};
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
 use crate::process::{Holder, HolderState};
 use crate::run::{OWNER_KIND, never_fits};
 use crate::table::{Table, render};
-use crate::text;
 
 /// The kind of the owner of what is made by hand.
 pub(crate) const MANUAL_OWNER: &str = "User";
@@ -139,7 +139,7 @@ async fn activate(
     let attempt = request.attempt;
     let (told, mut tell) = (output.clone(), tokio::sync::watch::channel(false));
     let mut on_wait = |waiting: &ipu_core::QueueStatus| {
-        told.status(Some(&text::waiting(size, waiting)));
+        told.status(Some(&display::waiting(size, waiting)));
         if never_fits(&waiting.reason) {
             let _ = tell.0.send(true);
         }
@@ -156,7 +156,7 @@ async fn activate(
     let row = row(connection, &id).await?;
     output.say(&format!(
         "partition {id} is active: {} of {}",
-        text::places(&row.ipus),
+        display::places(&row.ipus),
         grant.controller
     ));
     if format != Format::Table {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cli::{Global, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
-use crate::connect::{Connection, controller_failure, ledger_failure};
+use crate::connection::{Connection, controller_failure, ledger_failure};
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;

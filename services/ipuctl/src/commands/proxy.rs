@@ -1,7 +1,7 @@
 //! `ipuctl --proxy URL …`: the same commands through a proxy, which owns the ledger and serves everybody.
 
+mod capacity;
 mod cordon;
-mod numbers;
 mod partition;
 mod plan;
 mod usage;
@@ -67,16 +67,16 @@ pub(crate) async fn run(
     let work = async {
         match command {
             Command::Partition(command) => partition::run(command, proxy, global.output, output).await,
-            Command::Query(arguments) => numbers::query(arguments, proxy, global.output, output).await,
-            Command::Stats => numbers::stats(proxy, global.output, output).await,
+            Command::Query(arguments) => capacity::query(arguments, proxy, global.output, output).await,
+            Command::Stats => capacity::stats(proxy, global.output, output).await,
             Command::Waiting => partition::waiting(proxy, global.output, output).await,
-            Command::Controllers => numbers::controllers(proxy, global.output, output).await,
+            Command::Controllers => capacity::controllers(proxy, global.output, output).await,
             Command::Plan(arguments) => plan::run(arguments, proxy, global, output).await,
             Command::Usage(arguments) => usage::run(&arguments, proxy, global.output, output).await,
             Command::Cordon(arguments) => cordon::cordon(arguments, proxy, global.output, output).await,
             Command::Uncordon(arguments) => cordon::uncordon(arguments, proxy, global.output, output).await,
             Command::Drain(arguments) => cordon::drain(arguments, proxy, global.output, output).await,
-            Command::Gc => numbers::repair(proxy, global.output, output).await,
+            Command::Gc => capacity::repair(proxy, global.output, output).await,
             Command::Run(_) => Err(unsupported(
                 "run",
                 "it starts processes on this host; name a controller with --vipu and leave the proxy out with --proxy ''",

@@ -4,7 +4,7 @@ use ipu_core::PartitionSpec;
 use serde::Serialize;
 
 use crate::cli::{Global, Query};
-use crate::connect::{Connection, ledger_failure};
+use crate::connection::{Connection, ledger_failure};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::render;

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::cli::{Format, Global, ServerVersion};
-use crate::connect::{Connection, controller_failure};
+use crate::connection::{Connection, controller_failure};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table;

@@ -10,7 +10,7 @@ use ipu_core::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::job::HostJob;
+use super::host_job::HostJob;
 use super::partitions::{CHECK, Changed, Partitions};
 use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
 use super::signals::Signals;

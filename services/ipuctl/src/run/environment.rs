@@ -2,8 +2,8 @@
 
 use ipu_core::{EnvVar, IpuofEnv, PartitionId};
 
-use crate::connect::SIMULATED_MARK;
-use crate::expand::expand;
+use crate::connection::SIMULATED_MARK;
+use crate::env_expand::expand;
 use crate::process::RUN_MARKER;
 
 /// Names and values.

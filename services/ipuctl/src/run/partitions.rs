@@ -10,13 +10,13 @@ use ipu_core::{
 use ipu_ledger::{EnsureOutcome, Grant, Pending, Released};
 use ipu_vipu_client::{GrpcController, VipuController as _};
 
-use super::job::Address;
+use super::host_job::Address;
 use crate::commands::gc::sweep_ledger;
-use crate::connect::{Connection, HostLedger, ledger_failure};
+use crate::connection::{Connection, HostLedger, ledger_failure};
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::Holder;
-use crate::text;
 
 /// How often an active partition is looked at: it can come into error by itself, and the workers notice that late.
 pub(crate) const CHECK: Duration = Duration::from_secs(5);
@@ -206,7 +206,7 @@ impl Partitions {
                 return Err(refused(size, &waiting));
             }
             EnsureOutcome::Waiting(waiting) => {
-                self.waiting.insert(instance, text::waiting(size, &waiting));
+                self.waiting.insert(instance, display::waiting(size, &waiting));
                 PartitionFacts::Waiting {
                     reason: waiting.reason,
                     attempt,
@@ -290,7 +290,7 @@ impl Partitions {
         // Where it lies is worth a question and no failure.
         let listed = self.controller.list_partitions(None).await.unwrap_or_default();
         let found = listed.into_iter().find(|partition| partition.id == grant.id);
-        let places = text::places(&found.map_or_else(|| grant.places.clone(), |partition| partition.ipus));
+        let places = display::places(&found.map_or_else(|| grant.places.clone(), |partition| partition.ipus));
         let fresh = if grant.attempt == 0 {
             String::new()
         } else {

@@ -4,7 +4,7 @@ use ipu_core::{FirstFailure, JobPhase, JobStatus};
 use serde::Serialize;
 
 use super::engine::RunResult;
-use super::job::HostJob;
+use super::host_job::HostJob;
 use super::processes::ProcessRecord;
 use crate::exit_code::Code;
 use crate::table::Table;

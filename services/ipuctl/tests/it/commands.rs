@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, example, finish, job};
+use crate::harness::{Home, example, finish, job};
 
 #[test]
 fn the_server_version_is_two_lines_and_two_keys() {

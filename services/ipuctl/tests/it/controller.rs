@@ -6,7 +6,7 @@ use ipu_core::Topology;
 use serde_json::json;
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
-use crate::home::{Home, Running, example, job};
+use crate::harness::{Home, Running, example, job};
 
 /// A simulated Pod16 whose operations take a while, served until it is dropped.
 struct Pod {

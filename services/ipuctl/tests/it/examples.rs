@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::home::{Home, Running, example, finish};
+use crate::harness::{Home, Running, example, finish};
 
 #[test]
 fn mnist_training_shows_its_partition_runs_and_gives_it_back() {

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::home::{Home, Running, finish, job};
+use crate::harness::{Home, Running, finish, job};
 
 /// How often a run is killed.
 const POINTS: u64 = 20;

@@ -4,10 +4,10 @@
 mod commands;
 mod controller;
 mod examples;
-mod home;
+mod harness;
 mod kill;
-mod line;
 mod nested;
 mod proxy;
+mod queue;
 mod signals;
 mod supervise;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::home::{Home, job};
+use crate::harness::{Home, job};
 
 #[test]
 fn inside_a_job_the_partition_of_the_job_is_known_and_a_run_shares_the_pod() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use vipu_proxy::{Proxy, Settings};
 
-use crate::home::{Done, Home, Running, job};
+use crate::harness::{Done, Home, Running, job};
 
 /// A proxy, and a home of somebody who asks it.
 struct Served {

@@ -1,6 +1,6 @@
 //! A run that is told to end ends its workers with everything that they started, and gives its partitions back.
 
-use crate::home::{Home, Running, job};
+use crate::harness::{Home, Running, job};
 
 /// A worker with a child that left its session, a grandchild, and its own way of ending.
 fn script(on_term: &str) -> String {

@@ -14,13 +14,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::made::CertBundle;
+use super::issue::CertBundle;
+use super::rotation::{Rotation, RotationFacts, RotationState, next_state};
 use super::secret::{KeepError, RETRY_INTERVAL, ROUND, StateSecret, now};
-use super::state::{Rotation, RotationFacts, RotationState, next_state};
 use crate::error::chain;
-use crate::progress::HealthRegistry;
+use crate::health::HealthRegistry;
+use crate::object_watch::wake_on_changes;
 use crate::settings::ProxyCertificate;
-use crate::watching::wake_on_changes;
 
 /// The condition of readiness.
 const WANTED: &str = "the proxy's certificate";

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::state::{RotationState, StateError};
+use super::rotation::{RotationState, StateError};
 
 /// The key of the state in the Secret.
 const KEY: &str = "certificates.json";

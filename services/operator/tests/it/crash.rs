@@ -3,9 +3,9 @@
 //!
 //! `IPU_OPERATOR_CRASH_JOBS=200 cargo test -p ipu-operator --test it crash -- --nocapture` is the soak.
 
+mod invariant_monitor;
 mod processes;
-mod users;
-mod watch;
+mod workload;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::served::define;
+use crate::cluster_fixture::define;
 use crate::support::{config, until};
+use invariant_monitor::Watch;
 use processes::{Copy, Operator, Role};
-use users::Users;
-use watch::Watch;
+use workload::Users;
 
 /// How many jobs by default: half a minute, and everything is killed a few times.
 const JOBS: u32 = 24;
@@ -205,11 +205,11 @@ async fn kill(scene: Arc<Scene>, mut random: Random) -> Kills {
         let down = Duration::from_millis(u64::from(random.below(1_500)));
         match kills.all() % KINDS {
             0 => {
-                if let Some(leader) = users::leader(&scene.client).await {
+                if let Some(leader) = workload::leader(&scene.client).await {
                     let begun = Instant::now();
                     let number = usize::from(leader.starts_with("operator-1"));
                     scene.operators[number].kill().await;
-                    let (next, unserved) = users::next_leader(&scene.client, &leader).await;
+                    let (next, unserved) = workload::next_leader(&scene.client, &leader).await;
                     assert_ne!(next, leader);
                     let took = begun.elapsed().saturating_sub(unserved);
                     kills.longest_hand_over = kills.longest_hand_over.max(took);
@@ -271,7 +271,7 @@ async fn nothing_is_left(scene: &Scene) {
     loop {
         let ledger = scene.proxy.partitions().await;
         let controller = scene.simulator.partitions().await;
-        let pods = users::pods(&scene.client).await;
+        let pods = workload::pods(&scene.client).await;
         let none = |list: &Option<Vec<Value>>| list.as_ref().is_some_and(Vec::is_empty);
         if none(&ledger) && none(&controller) && none(&pods) {
             return;

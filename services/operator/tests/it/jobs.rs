@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{ClusterFixture, FOREVER, worker_job};
+use crate::cluster_fixture::{ClusterFixture, FOREVER, worker_job};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]

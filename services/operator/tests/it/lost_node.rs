@@ -8,7 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use vipu_proxy::Proxy;
 
-use crate::served::{define, worker_job};
+use crate::cluster_fixture::{define, worker_job};
 use crate::support::{apply, config, here, settings, start, until};
 
 #[tokio::test(flavor = "multi_thread")]

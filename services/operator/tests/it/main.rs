@@ -3,15 +3,15 @@
 
 mod binary;
 mod certificates;
+mod cluster_fixture;
 mod crash;
 mod election;
+mod fault_attribution;
+mod guide;
 mod jobs;
 mod lost_node;
 mod metrics;
-mod planted;
 mod probes;
 mod rights;
-mod served;
 mod support;
-mod walks;
 mod webhooks;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::served::ClusterFixture;
+use crate::cluster_fixture::ClusterFixture;
+use crate::guide::{launching, load};
 use crate::support::until;
-use crate::walks::{launching, load};
 
 /// Whether the account of the launcher of job `db` may do this in its namespace (a SubjectAccessReview).
 fn may(served: &ClusterFixture, words: &[&str]) -> bool {

@@ -5,9 +5,9 @@
 //! `VIPU_PROXY_CRASH_OPERATIONS=10000 cargo test --release -p vipu-proxy --test it crash -- --nocapture` is the soak.
 
 mod clients;
+mod invariant_monitor;
 mod processes;
 mod relay;
-mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use ipu_testkit::Random;
 use serde_json::Value;
 
 use clients::{Client, Wanted};
+use invariant_monitor::Watch;
 use processes::{Proxy, Simulator};
 use relay::{Faults, Relay};
-use watch::Watch;
 
 /// How many operations by default: some seconds, and each kind of process is killed a few times.
 const OPERATIONS: u64 = 200;
@@ -87,7 +87,7 @@ async fn after_random_kills_and_lost_replies_ledger_controllers_and_clients_agre
         .map(|number| tokio::spawn(Client::new(number, random.next(), &scene).live()))
         .collect();
     let killer = tokio::spawn(kill(Arc::clone(&scene), PAUSES[soak], random.next()));
-    let watcher = tokio::spawn(watch::look(Arc::clone(&scene)));
+    let watcher = tokio::spawn(invariant_monitor::look(Arc::clone(&scene)));
     let mut held = Vec::new();
     for client in clients {
         held.extend(client.await.unwrap());

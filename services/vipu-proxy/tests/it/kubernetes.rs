@@ -1,8 +1,8 @@
 //! The proxy as a process at a real API server, with the role that the guide gives it and nothing else.
 
 mod access;
-mod competing;
+mod controller_list;
+mod deleted_configmap;
+mod failover;
 mod installation;
-mod list;
-mod lost;
 mod serving;

@@ -8,7 +8,7 @@ use ipu_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, SimState};
-use crate::refusal::SimError;
+use crate::error::SimError;
 
 /// A machine to be put into the Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

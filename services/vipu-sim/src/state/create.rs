@@ -7,7 +7,7 @@ use ipu_vipu_client::wire::{
 };
 
 use super::{AutoReset, Phase, SimPartition, SimState};
-use crate::refusal::SimError;
+use crate::error::SimError;
 
 impl SimState {
     /// Starts to make a partition: PENDING and CREATING until the delay has passed.

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use ipu_core::IpuAddress;
 use ipu_vipu_client::wire::{Gcd, IpuofDevice, PartitionConfig};
 
-use super::view::IPUOF_SERVER_VERSION;
+use super::queries::IPUOF_SERVER_VERSION;
 use super::{SimPartition, SimState};
+use crate::error::SimError;
 use crate::hardware::hardware_id;
-use crate::refusal::SimError;
 
 /// The TCP port of the IPUoF server of each simulated machine (an assumption).
 const SERVER_PORT: u32 = 50_020;

@@ -8,7 +8,7 @@ use ipu_vipu_client::wire::{
 use tonic::Code;
 
 use super::*;
-use crate::refusal::SimError;
+use crate::error::SimError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,7 @@
 //! What the simulator is over gRPC and over REST: a controller by the conformance suite of all controllers, and what it does
 //! beyond that.
 
-mod beyond;
+mod extensions;
 mod security;
 mod suite;
 

@@ -1,6 +1,6 @@
 //! Jobs in which people work (seed 000 §6.6.1).
 
-use crate::product::installed_with_mpi;
+use crate::installation::installed_with_mpi;
 
 #[test]
 fn in_an_interactive_job_one_runs_mpirun_by_hand() {

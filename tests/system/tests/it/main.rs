@@ -3,8 +3,8 @@
 //! (`docs/kubernetes.md`), and the jobs are those of `examples/kubernetes`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod disturbed;
+mod disruptions;
+mod installation;
 mod interactive;
-mod looking;
-mod product;
+mod observability;
 mod training;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::product::installed_with_mpi;
+use crate::installation::installed_with_mpi;
 
 /// What the strictest profile of Kubernetes wants of a template.
 const RESTRICTED: &str = "      spec:

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use super::{failure, unsupported, why};
 use crate::cli::{Format, Partition};
 use crate::commands::partition::MANUAL_OWNER;
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
 use crate::run::never_fits;
 use crate::table::{Table, render};
-use crate::text;
 
 /// Somebody waits at the terminal and ends it when he has waited long enough.
 const NO_TIMEOUT: Duration = Duration::MAX;
@@ -150,7 +150,7 @@ fn shown(partition: &PartitionDocument, format: Format, output: &Output) -> Resu
     output.say(&format!(
         "partition {} is active: {} of {}",
         partition.id,
-        text::places(&partition.ipus),
+        display::places(&partition.ipus),
         at.unwrap_or_default()
     ));
     if format != Format::Table {

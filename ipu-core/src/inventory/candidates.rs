@@ -1,0 +1,113 @@
+//! Free blocks, and which of them a policy may want.
+
+use alloc::vec::Vec;
+
+use super::pool::Pool;
+use super::view::domains_of;
+use super::{Block, InventoryView, bitmap};
+use crate::units::IpuCount;
+
+impl<'a> InventoryView<'a> {
+    /// The free block of `size` at the lowest address.
+    #[must_use]
+    pub fn first_fit(&self, size: IpuCount) -> Option<Block> {
+        if let Some(domains) = domains_of(size) {
+            return self
+                .pools()
+                .filter_map(|pool| lowest_whole(pool, domains))
+                .min()
+                .and_then(whole);
+        }
+        let order = size.order();
+        let (row, _) = self.pool.index.first_fit(size)?;
+        let starts = self.pool.siblings(row).fold(0, |all, row| {
+            all | bitmap::starts(self.pool.index.row(row), order)
+        });
+        Some(Block::aligned(
+            self.pool.domain(row),
+            starts.trailing_zeros(),
+            order,
+        ))
+    }
+
+    /// The tightest free block of `size`: the start of the smallest free block that it fits into, the lowest of those.
+    /// Larger than a link domain: the link domains of the allocation with the fewest whole free ones that are enough.
+    #[must_use]
+    pub fn best_fit(&self, size: IpuCount) -> Option<Block> {
+        if let Some(domains) = domains_of(size) {
+            let candidates = self
+                .pools()
+                .filter_map(|pool| Some((pool.index.whole_count(), lowest_whole(pool, domains)?)));
+            return candidates.min().and_then(|(_, domains)| whole(domains));
+        }
+        let (order, row) = self.pool.index.tightest(size)?;
+        let starts = self.pool.siblings(row).fold(0, |all, row| {
+            all | bitmap::maximal(self.pool.index.row(row), order)
+        });
+        Some(Block::aligned(
+            self.pool.domain(row),
+            starts.trailing_zeros(),
+            size.order(),
+        ))
+    }
+
+    /// Every free block of `size`, by address. Larger than a link domain: one for each allocation that it fits into, of
+    /// the lowest link domains, because all combinations would be too many.
+    pub fn blocks(&self, size: IpuCount) -> impl Iterator<Item = Block> + use<'a> {
+        let view = *self;
+        let domains = domains_of(size);
+        let large = domains.into_iter().flat_map(move |domains| {
+            view.pools()
+                .filter_map(move |pool| lowest_whole(pool, domains))
+                .filter_map(whole)
+        });
+        let rows = if domains.is_none() {
+            Some(self.pool.by_domain())
+        } else {
+            None
+        };
+        let small = rows.into_iter().flatten().flat_map(move |(domain, rows)| {
+            let free = view.inventory.free_mask(domain);
+            let starts = rows.iter().fold(0, |all, (_, mask)| {
+                all | bitmap::starts(free & mask, size.order())
+            });
+            (0..64_u32)
+                .filter(move |first| starts >> first & 1 == 1)
+                .map(move |first| Block::aligned(domain, first, size.order()))
+        });
+        large.chain(small)
+    }
+
+    /// Whether all of `block` is in one allocation of this view.
+    #[must_use]
+    pub fn covers(&self, block: &Block) -> bool {
+        let Some((first, _)) = block.masks().next() else {
+            return false;
+        };
+        self.inventory.parts(first).iter().any(|candidate| {
+            self.has_pool(candidate.pool)
+                && block.masks().all(|(domain, mask)| {
+                    let parts = self.inventory.parts(domain);
+                    parts
+                        .iter()
+                        .any(|part| part.pool == candidate.pool && mask & !part.mask == 0)
+                })
+        })
+    }
+}
+
+/// The lowest whole free link domains of a pool, if it has so many.
+fn lowest_whole(pool: &Pool, domains: usize) -> Option<Vec<u32>> {
+    let enough = pool.index.whole_count() >= domains;
+    enough.then(|| {
+        pool.index
+            .whole()
+            .take(domains)
+            .map(|row| pool.domain(row))
+            .collect()
+    })
+}
+
+fn whole(domains: Vec<u32>) -> Option<Block> {
+    Block::whole(domains).ok()
+}

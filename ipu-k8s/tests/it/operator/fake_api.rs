@@ -1,0 +1,361 @@
+//! The way from an operator to its world: calls that are late, unanswered or refused.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use ipu_core::PartitionId;
+use ipu_k8s::controller::{ApiServer, JobEvent, Partitions, PortError};
+use ipu_proxy_client::{DeletePartition, PartitionDocument, PutPartition, ResetPartition};
+use serde_json::{Value, json};
+
+use super::fake_cluster::{Hold, State, World, time};
+
+/// Lets others go first, once.
+struct Turn(bool);
+
+impl Future for Turn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// The way from an operator to the world. Others have their turn before each call, and before its answer is heard.
+#[derive(Debug)]
+pub(crate) struct Port(pub(super) World);
+
+impl Port {
+    async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+        Turn(false).await;
+        let answer = {
+            let mut state = self.0.state();
+            state.calls += 1;
+            match state.trouble() {
+                Some(true) => Err(PortError::Unavailable("nobody is there".into())),
+                Some(false) => {
+                    let _ = act(&mut state);
+                    Err(PortError::Unavailable("the answer was lost".into()))
+                }
+                None => act(&mut state),
+            }
+        };
+        Turn(false).await;
+        answer
+    }
+
+    /// Calls the proxy, if it is there.
+    async fn proxy<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+        self.call(|state| {
+            if state.proxy_is_away {
+                Err(PortError::Unavailable("the proxy is away".into()))
+            } else if state.proxy_refuses {
+                Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: "the token is not known".to_owned(),
+                })
+            } else {
+                act(state)
+            }
+        })
+        .await
+    }
+
+    /// Changes the job of this name, if `version` is its newest.
+    async fn change(
+        &self,
+        name: &str,
+        version: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Value, PortError> {
+        self.call(|state| {
+            let Some(job) = state.jobs.get(name) else {
+                return Err(PortError::NotFound(name.into()));
+            };
+            if *version != job["metadata"]["resourceVersion"] {
+                return Err(PortError::Conflict(name.into()));
+            }
+            let mut changed = job.clone();
+            change(&mut changed);
+            check_progress(&job["status"], &changed["status"]);
+            state.writes += 1;
+            state.change_job(name, |job| *job = changed.clone());
+            Ok(state.jobs.get(name).cloned().unwrap_or(changed))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ApiServer for Port {
+    async fn pod(&self, _: &str, name: &str) -> Result<Option<Value>, PortError> {
+        self.call(|state| Ok(state.pods.get(name).cloned())).await
+    }
+
+    async fn create_pod(&self, pod: &Value) -> Result<Value, PortError> {
+        self.call(|state| {
+            let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+            if state.pods.contains_key(&name) {
+                return Err(PortError::Conflict(format!("{name} exists")));
+            }
+            if state.pods.len() >= state.quota {
+                return Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: format!("pods \"{name}\" is forbidden: exceeded quota"),
+                });
+            }
+            state.writes += 1;
+            state.version += 1;
+            let mut pod = pod.clone();
+            pod["metadata"]["uid"] = format!("pod-{}", state.version).into();
+            pod["metadata"]["creationTimestamp"] = time(state.now).into();
+            state.pods.insert(name.clone(), pod);
+            state.change_pod(&name, |_| ());
+            Ok(state.pods[&name].clone())
+        })
+        .await
+    }
+
+    async fn delete_pod(&self, _: &str, name: &str, uid: &str) -> Result<(), PortError> {
+        self.call(|state| {
+            let now = time(state.now);
+            match state.pods.get(name) {
+                None => Err(PortError::NotFound(name.into())),
+                Some(pod) if pod["metadata"]["uid"] != uid => Err(PortError::Conflict(name.into())),
+                Some(_) => {
+                    state.writes += 1;
+                    state.expect_no_rights(name);
+                    state.change_pod(name, |pod| pod["metadata"]["deletionTimestamp"] = now.into());
+                    Ok(())
+                }
+            }
+        })
+        .await
+    }
+
+    async fn last_lines(&self, _: &str, name: &str, _: Option<&str>) -> Result<Option<String>, PortError> {
+        // What tests put there.
+        self.call(|state| {
+            let log = state
+                .pods
+                .get(name)
+                .map(|pod| &pod["metadata"]["annotations"]["log"]);
+            Ok(log.and_then(Value::as_str).map(str::to_owned))
+        })
+        .await
+    }
+
+    async fn apply(&self, object: &Value) -> Result<(), PortError> {
+        self.call(|state| {
+            state.writes += 1;
+            state.applied += 1;
+            state.write_role(object);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn revoke(&self, _: &str, role: &str, uid: &str) -> Result<(), PortError> {
+        self.call(|state| {
+            if !state.revokes {
+                return Err(PortError::Refused {
+                    code: "Forbidden".to_owned(),
+                    message: format!("roles \"{role}\" is forbidden"),
+                });
+            }
+            state.writes += 1;
+            state.roles.revoke(role, uid);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn patch_job(&self, _: &str, name: &str, patch: &Value) -> Result<Value, PortError> {
+        let version = &patch["metadata"]["resourceVersion"];
+        self.change(name, version, |job| {
+            merge(&mut job["metadata"], &patch["metadata"])
+        })
+        .await
+    }
+
+    async fn delete_job(&self, job: &Value) -> Result<(), PortError> {
+        let metadata = &job["metadata"];
+        let name = metadata["name"].as_str().unwrap();
+        self.change(name, &metadata["resourceVersion"], |job| {
+            job["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
+        let message = status["lastMessage"].as_str().unwrap_or_default();
+        assert!(!message.contains("BrokenPlan"), "{job}: {message}");
+        let metadata = &job["metadata"];
+        let name = metadata["name"].as_str().unwrap();
+        self.change(name, &metadata["resourceVersion"], |job| {
+            job["status"] = status.clone()
+        })
+        .await
+    }
+
+    async fn publish(&self, _: &Value, event: &JobEvent) -> Result<(), PortError> {
+        assert!(
+            !event.note.is_empty() && event.reason.chars().all(char::is_alphanumeric),
+            "{event:?}"
+        );
+        self.call(|state| {
+            state.events.push(event.reason.clone());
+            state.told.push(event.clone());
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// What may never be taken back.
+fn check_progress(before: &Value, after: &Value) {
+    let restarts = |status: &Value| status["restartCount"].as_u64().unwrap_or(0);
+    assert!(
+        restarts(before) <= restarts(after),
+        "restarts are taken back: {before} {after}"
+    );
+    for phase in ["Completed", "Failed"] {
+        let kept = after["phase"] == phase || after["phase"] == "Terminating";
+        assert!(before["phase"] != phase || kept, "{phase} is taken back: {after}");
+    }
+    let index = |value: &Value| value["index"].as_u64();
+    for old in before["instances"].as_array().into_iter().flatten() {
+        let instances = after["instances"].as_array();
+        let new = instances
+            .into_iter()
+            .flatten()
+            .find(|new| index(new) == index(old));
+        if let Some(new) = new {
+            assert!(
+                old["attempt"].as_u64() <= new["attempt"].as_u64(),
+                "an attempt is taken back"
+            );
+        }
+    }
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[async_trait]
+impl Partitions for Port {
+    async fn get_partition(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError> {
+        self.proxy(|state| Ok(state.holds.get(id).map(|hold| state.document(id, hold))))
+            .await
+    }
+
+    async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
+        self.proxy(|state| {
+            let now = state.now;
+            let new = Hold {
+                wanted: wanted.clone(),
+                state: "waiting",
+                since: now,
+                granted: None,
+            };
+            if !state.holds.contains_key(id) {
+                state.holds.insert(id.clone(), new);
+                state.changed(id);
+            }
+            let hold = state.holds.get_mut(id).unwrap();
+            assert_eq!(hold.wanted.owner, wanted.owner, "ids are of one job each");
+            if wanted.attempt < hold.wanted.attempt {
+                return Err(PortError::Refused {
+                    code: "OldAttempt".into(),
+                    message: "it is old".into(),
+                });
+            }
+            if wanted.attempt > hold.wanted.attempt && hold.state != "releasing" {
+                let at_once = matches!(hold.state, "active" | "failed" | "orphaned");
+                hold.wanted = wanted.clone();
+                if at_once {
+                    hold.state = "intent";
+                    hold.since = now;
+                }
+                state.changed(id);
+            }
+            let hold = state.holds.get_mut(id).unwrap();
+            if hold.state == "orphaned" {
+                hold.state = "active";
+                state.changed(id);
+            }
+            let hold = state.holds[id].clone();
+            state.expect_free(id, Some(hold.wanted.attempt));
+            Ok(state.document(id, &hold))
+        })
+        .await
+    }
+
+    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
+        self.proxy(|state| {
+            let now = state.now;
+            let Some(hold) = state.holds.get_mut(id) else {
+                return Err(PortError::Refused {
+                    code: "NotFound".into(),
+                    message: "it is gone".into(),
+                });
+            };
+            if matches!(hold.state, "active" | "failed" | "orphaned") {
+                hold.state = "intent";
+                hold.since = now;
+                hold.wanted.attempt = hold.wanted.attempt.max(how.attempt.unwrap_or(0));
+            }
+            let hold = hold.clone();
+            state.changed(id);
+            state.expect_free(id, None);
+            Ok(state.document(id, &hold))
+        })
+        .await
+    }
+
+    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
+        self.proxy(|state| {
+            state.expect_free(id, None);
+            let now = state.now;
+            let Some(hold) = state.holds.get_mut(id) else {
+                return Ok(());
+            };
+            if Some(&hold.wanted.owner.uid) != how.uid.as_ref()
+                || how.attempt.is_some_and(|attempt| attempt < hold.wanted.attempt)
+            {
+                return Ok(());
+            }
+            if hold.state == "waiting" {
+                state.remove_hold(id);
+            } else {
+                hold.state = "releasing";
+                hold.since = now;
+                state.changed(id);
+            }
+            Ok(())
+        })
+        .await
+    }
+}

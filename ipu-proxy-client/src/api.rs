@@ -1,0 +1,28 @@
+//! Everything that goes over the wire, by subject.
+
+mod capacity;
+mod controller;
+mod cordon;
+mod event;
+mod owner;
+mod partition;
+mod problem;
+mod repair;
+mod request;
+mod usage;
+
+pub use capacity::{
+    CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, Fit, Planned, Stats, Usage,
+};
+pub use controller::{ControllerDocument, ControllerList, ControllerStatus};
+pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
+pub use event::ChangeDocument;
+pub use owner::OwnerDocument;
+pub use partition::{
+    BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, WaitingDocument,
+    WaitingList,
+};
+pub use problem::ProblemDocument;
+pub use repair::{RepairAction, RepairDocument, RepairLater, SilentController};
+pub use request::{Heartbeat, LeaseDocument, PutPartition, ResetPartition};
+pub use usage::{RecordDocument, RecordList};

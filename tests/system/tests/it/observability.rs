@@ -1,0 +1,116 @@
+//! What one can look at: usage, metrics, logs.
+
+use serde_json::{Value, json};
+
+use crate::installation::{SYSTEM, eventually, installed, installed_with_mpi};
+
+#[test]
+fn section_6_9_usage_is_told_to_any_kubernetes_pod() {
+    let name = "section_6_9_usage_is_told_to_any_kubernetes_pod";
+    let Some(product) = installed_with_mpi(name).filter(|product| product.has_curl(name)) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "usage"]);
+    product.submit("usage", "inference", str::to_owned);
+    product.until("usage", "inference", "Running");
+    product.kubectl(&["-n", "usage", "scale", "ipujob/inference", "--replicas=2"]);
+    let proxy = format!("http://ipu-operator-vipu-proxy.{SYSTEM}");
+    let curl = format!(
+        "curl -sS --fail-with-body {proxy}/stats; echo; curl -sS --fail-with-body --request POST \
+         -H 'Content-Type: application/json' --data '{{\"size\":1}}' {proxy}/query"
+    );
+    eventually("two IPUs are used", || {
+        let said = product.curl("usage", "default", &curl);
+        let mut answers = said
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+        let (stats, query) = (
+            answers.next().unwrap_or_default(),
+            answers.next().unwrap_or_default(),
+        );
+        if stats["usage"]["used"] == 2
+            && query["available"] == json!(true)
+            && query["numOfPartitions"].is_u64()
+        {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+    product.delete("usage", "inference");
+}
+
+#[test]
+fn other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy() {
+    let name = "other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy";
+    let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "curious"]);
+    let path = "jsonpath={.data.ca\\.crt}";
+    let authorities = product.kubectl(&[
+        "-n",
+        SYSTEM,
+        "get",
+        "secret",
+        "ipu-operator-vipu-proxy",
+        "-o",
+        path,
+    ]);
+    let proxy = format!("ipu-operator-vipu-proxy.{SYSTEM}.svc");
+    let status = "curl -sS -o /dev/null -w '%{http_code}\\n'";
+    let write = "-X DELETE";
+    let said = product.curl(
+        "curious",
+        "default",
+        &format!(
+            "echo {authorities} | base64 -d >/tmp/ca.crt; {status} http://{proxy}/stats; {status} http://{proxy}/v1/partitions; \
+             {status} {write} http://{proxy}/v1/partitions/p; {status} --cacert /tmp/ca.crt https://{proxy}/livez; \
+             {status} --cacert /tmp/ca.crt https://{proxy}/v1/partitions; \
+             {status} --cacert /tmp/ca.crt {write} https://{proxy}/v1/partitions/p"
+        ),
+    );
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said, ["200", "403", "403", "200", "401", "401"]);
+}
+
+#[test]
+fn section_6_10_metrics_are_for_whom_the_role_is_bound_to() {
+    let name = "section_6_10_metrics_are_for_whom_the_role_is_bound_to";
+    let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {
+        return;
+    };
+    product.kubectl(&["create", "namespace", "monitoring"]);
+    product.kubectl(&["-n", "monitoring", "create", "serviceaccount", "prometheus"]);
+    // The certificate is that of the Service; its authority is where the webhooks' is.
+    let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
+    let bundle = product.kubectl(&[
+        "get",
+        "validatingwebhookconfiguration",
+        "ipu-operator-admission",
+        "-o",
+        path,
+    ]);
+    let scrape = format!(
+        "echo {bundle} | base64 -d >/tmp/ca.crt; curl -sS --cacert /tmp/ca.crt -w '\\n%{{http_code}}' -H \"Authorization: Bearer \
+         $(cat /var/run/secrets/kubernetes.io/serviceaccount/token)\" \
+         https://ipu-operator-controller-manager-metrics.{SYSTEM}.svc:8443/metrics"
+    );
+    let refused = product.curl("monitoring", "prometheus", &scrape);
+    assert!(refused.ends_with("\n403"), "{refused}");
+    product.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "metrics",
+        "--clusterrole=ipu-operator-metrics-reader",
+        "--serviceaccount=monitoring:prometheus",
+    ]);
+    eventually("the binding counts", || {
+        let said = product.curl("monitoring", "prometheus", &scrape);
+        if said.ends_with("\n200") && said.contains("ipu_operator_leader 1") {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+}
