@@ -51,7 +51,7 @@ fn run_index(index: &mut FreeIndex, steps: &[TraceStep], mut seen: impl FnMut(Op
                 seen(found.map(|(row, first)| row * 64 + usize::from(first)));
             }
             TraceStep::Release { first, size, .. } => {
-                black_box(index.give(first as usize / 64, (first % 64) as u8, size));
+                black_box(index.release(first as usize / 64, (first % 64) as u8, size));
             }
         }
     }

@@ -11,7 +11,7 @@ use ipu_testkit::{JobWorld, ProcessRole};
 fn settle(mut world: JobWorld) -> JobWorld {
     for _ in 0..20 {
         let plan = plan(&world.job, &world.seen);
-        world.pass(&plan).expect("a plan that shares nothing");
+        world.reconcile(&plan).expect("a plan that shares nothing");
         world.progress();
     }
     world
@@ -29,7 +29,7 @@ fn restarting() -> JobWorld {
     world.after(Duration::from_secs(60));
     world.exits(0, ProcessRole::Worker(2), 1);
     let verdict = plan(&world.job, &world.seen);
-    world.pass(&verdict).expect("a plan that shares nothing");
+    world.reconcile(&verdict).expect("a plan that shares nothing");
     assert_eq!(world.seen.status.phase, JobPhase::Restarting);
     world
 }

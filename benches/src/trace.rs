@@ -146,7 +146,7 @@ impl Churn {
     fn release(&mut self) {
         let at = self.random.below(self.live.len() as u32) as usize;
         let (first, size, number) = self.live.swap_remove(at);
-        let given = self.index.give(first as usize / 64, (first % 64) as u8, size);
+        let given = self.index.release(first as usize / 64, (first % 64) as u8, size);
         assert!(given, "what lives is held");
         self.steps.push(TraceStep::Release { first, size, number });
     }

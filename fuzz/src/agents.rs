@@ -34,12 +34,12 @@ pub fn agents(bytes: &[u8]) {
     for ours in [true, false] {
         let observed = Inventory::observe(topology, &discovered.unhealthy, &listed.partitions, |_| ours);
         assert_eq!(check_inventory(&observed.inventory), []);
-        for (_, misfit) in &observed.misfits {
+        for (_, misfit) in &observed.conflicts {
             said_of(misfit, bytes.len());
         }
         for partition in &listed.partitions {
             let held = observed.inventory.block_of(&partition.id).is_some();
-            let named = observed.misfits.iter().any(|(id, _)| *id == partition.id);
+            let named = observed.conflicts.iter().any(|(id, _)| *id == partition.id);
             assert!(held || named || !ours, "partition {} was lost", partition.id);
         }
     }

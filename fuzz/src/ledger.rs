@@ -48,7 +48,7 @@ fn ask(entries: &[Entry]) {
     let state = LedgerState::of(entries.iter().cloned());
     let (world, rules) = (ControllersSnapshot::default(), QueuePolicy::default());
     let now = entries.iter().map(|entry| entry.since).max().unwrap_or_default();
-    let line = state.line();
+    let line = state.queue();
     let judged = state.evaluate_queue(&world, &rules, now);
     assert_eq!(line.len(), judged.len());
     let stats = state.stats(&world);

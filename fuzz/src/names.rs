@@ -45,7 +45,7 @@ pub fn names(bytes: &[u8]) {
         prints_as_itself(&key);
         let ids = [0, 1, 10, u32::MAX].map(|instance| key.partition_id(instance));
         for (i, id) in ids.iter().enumerate() {
-            assert!(id.is_derived() && id.follows_from(&key), "{id}");
+            assert!(id.is_derived() && id.is_derived_from(&key), "{id}");
             assert_eq!(PartitionId::new(id.as_str()).as_ref(), Ok(id));
             assert!(!ids[i + 1..].contains(id), "{id} twice");
         }

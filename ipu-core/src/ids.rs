@@ -327,7 +327,7 @@ impl PartitionId {
 
     /// Whether [`JobKey::partition_id`] gives this id for `job` and some instance.
     #[must_use]
-    pub fn follows_from(&self, job: &JobKey) -> bool {
+    pub fn is_derived_from(&self, job: &JobKey) -> bool {
         let instance = self.derived_instance().and_then(|text| text.parse().ok());
         instance.is_some_and(|instance| job.partition_id(instance) == *self)
     }

@@ -110,13 +110,13 @@ impl Inventory {
 
     /// How many partitions of `size` fit now, at once, in `allocation` or in all; 0 if there is no such allocation.
     ///
-    /// Exact, see [`View::fit_count`] for the one exception. Source: the numbers of seed 000 §6.8.1 (`/query`).
+    /// Exact, see [`InventoryView::fit_count`] for the one exception. Source: the numbers of seed 000 §6.8.1 (`/query`).
     #[must_use]
     pub fn fit_count(&self, size: IpuCount, allocation: Option<&AllocationId>) -> u32 {
         self.view(allocation).map_or(0, |view| view.fit_count(size))
     }
 
-    /// What would have to end for `size` to fit; none if nothing that ends could help. See [`View::blockers_for`].
+    /// What would have to end for `size` to fit; none if nothing that ends could help. See [`InventoryView::blockers_for`].
     #[must_use]
     pub fn blockers_for(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<Blockers> {
         self.view(allocation).ok()?.blockers_for(size)
@@ -152,7 +152,7 @@ impl Inventory {
     ///
     /// # Errors
     ///
-    /// [`InventoryError`] `HoldsAlready`, `Unknown`, `Held` or `Excluded`.
+    /// [`InventoryError`] `HoldsAlready`, `Unknown`, `Held` or `CordonEffect`.
     pub fn occupy(&mut self, holder: PartitionId, block: Block) -> Result<(), InventoryError> {
         if let Some(held) = self.holders.block_of(&holder) {
             return Err(InventoryError::HoldsAlready {

@@ -144,7 +144,7 @@ impl LedgerState {
 
     /// The waiting line, first come first: by priority, then by ticket.
     #[must_use]
-    pub fn line(&self) -> Vec<&Entry> {
+    pub fn queue(&self) -> Vec<&Entry> {
         self.line.values().map(|entry| &**entry).collect()
     }
 
@@ -167,7 +167,7 @@ impl LedgerState {
     ) -> Vec<(PartitionId, QueueDecision)> {
         let world = &*self.by_controller(world);
         let mut walk = QueueScan::new(self, world, rules, now);
-        self.line()
+        self.queue()
             .into_iter()
             .map(|entry| (entry.id.clone(), walk.step(entry)))
             .collect()
@@ -198,7 +198,7 @@ impl LedgerState {
     /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger
     /// knows of and the controller does not show yet is taken off, and what is cordoned; the line is not.
     #[must_use]
-    pub fn room(
+    pub fn free_capacity(
         &self,
         world: &ControllersSnapshot,
         spec: &PartitionSpec,
@@ -216,7 +216,7 @@ impl LedgerState {
 impl QueueStatus {
     /// The queue status of a request that fits now and is granted next; `position` counts from 1.
     #[must_use]
-    pub fn next_in_line(position: u32) -> Self {
+    pub fn next_in_queue(position: u32) -> Self {
         let reason = Reason::new("NextInLine", "it fits now and is granted next");
         Self {
             position,

@@ -104,7 +104,7 @@ pub enum Placement {
 /// Where `request` goes in `inventory` by `policy`. Nothing changes; [`Inventory::occupy`] takes the answer.
 ///
 /// *Guarantees*. What fits is legal, whatever the policy does: aligned, of the size asked for, free, not cordoned, in one
-/// allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `Excluded` are given only if no legal block
+/// allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `CordonEffect` are given only if no legal block
 /// exists at all.
 ///
 /// ```

@@ -75,7 +75,7 @@ pub struct ConfigMapOptions {
     pub timeout: Duration,
     /// Up to how many bytes of values are written: 1 MiB unless set, which is what the API server takes at most. New
     /// requests are refused a thirty-second part and the growth of what is recorded below that, new cordons half of that part.
-    pub most_bytes: usize,
+    pub max_bytes: usize,
     /// How much is kept of who held what, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
     pub usage: UsageOptions,
 }
@@ -88,7 +88,7 @@ impl ConfigMapOptions {
             namespace: namespace.into(),
             name: NAME.into(),
             timeout: REQUEST_TIMEOUT,
-            most_bytes: MAX_BYTES,
+            max_bytes: MAX_BYTES,
             usage: UsageOptions::default(),
         }
     }
@@ -97,7 +97,7 @@ impl ConfigMapOptions {
     /// [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
     #[must_use]
     pub const fn namespace_share(&self) -> usize {
-        namespace_share(self.most_bytes)
+        namespace_share(self.max_bytes)
     }
 }
 
@@ -392,7 +392,7 @@ impl LedgerStore for ConfigMapStore {
         let at = ConfigMapRevision::parse(basis).ok_or_else(conflict)?;
         let content = self.content_at(&at).await?.ok_or_else(conflict)?;
         let write = content
-            .write(&at, &self.words.next(), changes, self.options.most_bytes)
+            .write(&at, &self.words.next(), changes, self.options.max_bytes)
             .map_err(|ConfigMapFull(detail)| StoreError::Full { detail })?;
         self.pace.count(write.content.size());
         let metadata = match self.patch(&write.patch).await {

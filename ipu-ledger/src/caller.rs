@@ -28,7 +28,7 @@ impl Caller {
     }
 
     /// Waits until the client has gone away.
-    pub async fn gone(&mut self) {
+    pub async fn disconnected(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
 }
@@ -47,7 +47,7 @@ impl Expiry {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`].
+    /// [`TransitionError::TooLate`].
     pub(crate) fn check_caller(&self, id: &PartitionId, now: Timestamp) -> Result<(), TransitionError> {
         match &self.caller {
             Some(caller) if caller.is_gone() => Err(too_late(id, now)),
@@ -59,7 +59,7 @@ impl Expiry {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`] if it does.
+    /// [`TransitionError::TooLate`] if it does.
     pub(crate) async fn or_gone<T>(
         &self,
         id: &PartitionId,
@@ -71,7 +71,7 @@ impl Expiry {
         };
         tokio::select! {
             biased;
-            () = caller.gone() => Err(too_late(id, now()).into()),
+            () = caller.disconnected() => Err(too_late(id, now()).into()),
             done = work => Ok(done),
         }
     }

@@ -19,7 +19,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`ipu_core::Illegal::CannotCordon`], [`ipu_core::Illegal::OtherCordon`] if the id is taken, and errors of the store.
+    /// [`ipu_core::TransitionError::CannotCordon`], [`ipu_core::TransitionError::OtherCordon`] if the id is taken, and errors of the store.
     pub async fn cordon(&self, cordon: Cordon) -> Result<CordonEffect, LedgerError> {
         let world = self.driver.world(Instant::now()).await;
         let driver = Arc::clone(&self.driver);
@@ -32,10 +32,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`ipu_core::Illegal::OtherCordon`] if it is somebody else's, and errors of the store.
-    pub async fn lift(&self, id: &CordonId, owner: &CordonOwner) -> Result<Option<Cordon>, LedgerError> {
+    /// [`ipu_core::TransitionError::OtherCordon`] if it is somebody else's, and errors of the store.
+    pub async fn uncordon(&self, id: &CordonId, owner: &CordonOwner) -> Result<Option<Cordon>, LedgerError> {
         let (id, owner) = (id.clone(), owner.clone());
-        self.driver.apply(move |state| state.lift(&id, &owner)).await
+        self.driver.apply(move |state| state.uncordon(&id, &owner)).await
     }
 
     /// All cordons, by id.

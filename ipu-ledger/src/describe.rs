@@ -70,7 +70,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// The IPUs of the partition of `entry`, of which its controller is asked if they are not known. Empty if it does not
-    /// tell within [`list_patience`](crate::LedgerOptions::list_patience).
+    /// tell within [`list_patience`](crate::LedgerOptions::list_timeout).
     pub async fn places(&self, entry: &Entry) -> Vec<IpuPlace> {
         let known = self.known_places(entry);
         let Some(name) = entry.controller.as_ref().filter(|_| known.is_empty()) else {

@@ -78,7 +78,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             book: InflightCalls::default(),
             turns: QueueScans::default(),
             anchor: Anchor::new(&options.clock),
-            rules: RwLock::new(Arc::new(options.line.clone())),
+            rules: RwLock::new(Arc::new(options.queue.clone())),
             options,
         }
     }

@@ -89,8 +89,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`ipu_core::Illegal::NotTheOwner`] if it is another's, [`ipu_core::Illegal::Moved`] if there is nothing to be kept any
-    /// more, [`ipu_core::Illegal::NoLease`] if the partition has no lease, and errors of the store.
+    /// [`ipu_core::TransitionError::NotTheOwner`] if it is another's, [`ipu_core::TransitionError::Moved`] if there is nothing to be kept any
+    /// more, [`ipu_core::TransitionError::NoLease`] if the partition has no lease, and errors of the store.
     pub async fn heartbeat(
         &self,
         id: &PartitionId,

@@ -96,7 +96,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`], and the errors of [`ensure`](Self::ensure).
+    /// [`TransitionError::TooLate`], and the errors of [`ensure`](Self::ensure).
     pub async fn ensure_until(
         &self,
         mut request: Request,
@@ -168,7 +168,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     // By an older listing the room may have been another's since: that it was refused says nothing
                     // about what is listed next.
                     let fingerprint = match listing {
-                        Some(listing) if listing.asked() >= Some(asked) => listing.fingerprint(),
+                        Some(listing) if listing.requested() >= Some(asked) => listing.fingerprint(),
                         _ => 0,
                     };
                     match self.driver.make(entry, intent, fingerprint, patience).await? {
@@ -251,7 +251,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let line: Vec<Entry> = self
             .driver
             .commit
-            .read(|state| state.line().into_iter().cloned().collect())
+            .read(|state| state.queue().into_iter().cloned().collect())
             .await?;
         let mut dead = Vec::new();
         for entry in line.into_iter().filter(|entry| entry.id != *except) {
@@ -322,7 +322,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
         Ok(match self.judge(id).await? {
             Some(QueueDecision::Wait(waiting)) => waiting.reason,
-            _ => QueueStatus::next_in_line(1).reason,
+            _ => QueueStatus::next_in_queue(1).reason,
         })
     }
 
@@ -360,7 +360,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn line(&self) -> Result<Vec<(PartitionId, QueueDecision)>, LedgerError> {
+    pub async fn queue(&self) -> Result<Vec<(PartitionId, QueueDecision)>, LedgerError> {
         let options = &self.driver.options;
         let world = self.driver.world(Instant::now()).await;
         let rules = self.driver.rules();
@@ -392,7 +392,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         spec: &PartitionSpec,
     ) -> Result<Vec<(ControllerName, Result<FreeCapacity, Reason>)>, LedgerError> {
         let world = self.driver.world(Instant::now()).await;
-        Ok(self.driver.commit.read(|state| state.room(&world, spec)).await?)
+        Ok(self
+            .driver
+            .commit
+            .read(|state| state.free_capacity(&world, spec))
+            .await?)
     }
 
     /// How many IPUs of the whole system are used and by whom, how many are available, and why the others are not.
@@ -474,13 +478,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn what_if(
+    pub async fn dry_run(
         &self,
         sizes: &[IpuCount],
         ended: &[PartitionId],
     ) -> Result<Vec<DryRun>, LedgerError> {
         let world = self.driver.world(Instant::now()).await;
-        let look = |state: &LedgerState| state.what_if(&world, sizes, ended);
+        let look = |state: &LedgerState| state.dry_run(&world, sizes, ended);
         Ok(self.driver.commit.read(look).await?)
     }
 

@@ -93,7 +93,7 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
     ) -> Result<Arc<Listing>, Reason> {
         let slot = self.slot(&member.name);
         let patience = match waits {
-            ListTimeout::Shortly => options.list_patience,
+            ListTimeout::Shortly => options.list_timeout,
             // The list and the hardware.
             ListTimeout::ForAnswer => options.call_deadline.saturating_mul(2),
         };
@@ -226,7 +226,7 @@ fn listing(
     let room: Box<dyn Capacity> = match known {
         Some((topology, unhealthy)) => {
             let observed = Inventory::observe(topology, unhealthy, &partitions, |_| true);
-            for (id, misfit) in &observed.misfits {
+            for (id, misfit) in &observed.conflicts {
                 tracing::warn!(%name, %id, %misfit, "a partition does not fit what is known of the hardware");
             }
             Box::new(InventoryCapacity::new(observed.inventory))
@@ -235,7 +235,7 @@ fn listing(
             let mut room = Unbounded::default();
             for partition in &partitions {
                 // It never refuses.
-                let _ = room.take(&partition.id, &partition.spec, &partition.ipus);
+                let _ = room.reserve(&partition.id, &partition.spec, &partition.ipus);
             }
             Box::new(room)
         }

@@ -18,14 +18,14 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[non_exhaustive]
 pub struct LedgerOptions {
     /// The rules of the waiting line: quotas, how often one may be overtaken, the order of controllers.
-    pub line: QueuePolicy,
+    pub queue: QueuePolicy,
     /// The longest that one call to a controller takes. The default, 10 s, is what a controller that resets a large
     /// partition was seen to stay silent for, doubled.
     pub call_deadline: Duration,
     /// The longest that a request or a question waits for one controller's list. Then it goes on with the other
     /// controllers, and this one counts as silent until it has answered. The default, 1 s, is hundreds of times what a
     /// controller takes that is well. Of a controller that always needs longer, an older list is used.
-    pub list_patience: Duration,
+    pub list_timeout: Duration,
     /// How long after a call was begun its effect may still come although nobody had its answer, counted from the record
     /// of the intent: at least `call_deadline`, plus what the network and a slow controller may add. An entry whose
     /// caller died is not forgotten before. Zero only for a controller that lives and dies with the calling process.
@@ -35,9 +35,9 @@ pub struct LedgerOptions {
     /// The longest pause between two polls of a status.
     pub longest_poll: Duration,
     /// The longest that one request or release polls before it answers that it goes on later.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How often the queue is walked for all that wait in this process: other processes may have released something.
-    pub line_poll: Duration,
+    pub queue_poll_interval: Duration,
     /// How old what a controller listed may be when somebody is let go by it. Safety does not rest on it.
     pub listing_age: Duration,
     /// How old what a controller tells of its hardware and its health may be.
@@ -59,14 +59,14 @@ pub struct LedgerOptions {
 impl Default for LedgerOptions {
     fn default() -> Self {
         Self {
-            line: QueuePolicy::default(),
+            queue: QueuePolicy::default(),
             call_deadline: Duration::from_secs(10),
-            list_patience: Duration::from_secs(1),
+            list_timeout: Duration::from_secs(1),
             settle: Duration::from_secs(30),
             first_poll: Duration::from_millis(5),
             longest_poll: Duration::from_millis(500),
-            patience: Duration::from_secs(5),
-            line_poll: Duration::from_millis(250),
+            timeout: Duration::from_secs(5),
+            queue_poll_interval: Duration::from_millis(250),
             listing_age: Duration::from_millis(250),
             hardware_age: Duration::from_secs(10),
             orphan_grace: Duration::ZERO,
@@ -81,7 +81,7 @@ impl Default for LedgerOptions {
 impl std::fmt::Debug for LedgerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LedgerOptions")
-            .field("line", &self.line)
+            .field("line", &self.queue)
             .field("call_deadline", &self.call_deadline)
             .field("settle", &self.settle)
             .field("orphan_grace", &self.orphan_grace)

@@ -33,7 +33,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// `on_wait` receives each new reason, beginning with one that differs from `reported`.
     ///
     /// A commit of this process that frees something wakes all waiters at once. Changes of other processes and of
-    /// controllers are noticed after at most twice [`line_poll`](crate::LedgerOptions::line_poll).
+    /// controllers are noticed after at most twice [`line_poll`](crate::LedgerOptions::queue_poll_interval).
     pub(crate) async fn turn_of(
         &self,
         id: &PartitionId,
@@ -46,7 +46,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 // So that a test on virtual time runs the same way every time.
                 biased;
                 _ = freed.changed() => {}
-                () = tokio::time::sleep(self.driver.options.line_poll) => {}
+                () = tokio::time::sleep(self.driver.options.queue_poll_interval) => {}
             }
             let seen = *freed.borrow_and_update();
             let verdicts = self.walked(id, seen).await?;
@@ -71,13 +71,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let began = Instant::now();
         if let Some(walked) = &*latest
             && walked.capacity_freed >= freed
-            && began.duration_since(walked.began) < self.driver.options.line_poll
+            && began.duration_since(walked.began) < self.driver.options.queue_poll_interval
         {
             return Ok(Arc::clone(&walked.verdicts));
         }
         self.remove_dead_waiters(id).await?;
         let freed = *self.driver.commit.capacity_freed().borrow();
-        let verdicts = Arc::new(self.line().await?.into_iter().collect());
+        let verdicts = Arc::new(self.queue().await?.into_iter().collect());
         *latest = Some(QueueDecisions {
             began,
             capacity_freed: freed,

@@ -24,8 +24,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal::NotTheOwner`] if it is another's, [`Illegal::StaleAttempt`] if a newer attempt asked for it, and errors
-    /// of the store. A controller that does not answer is no error: [`Released::Later`].
+    /// [`TransitionError::NotTheOwner`] if it is another's, [`TransitionError::StaleAttempt`] if a newer attempt asked for it, and errors
+    /// of the store. A controller that does not answer is no error: [`Released::InProgress`].
     pub async fn release(
         &self,
         id: &PartitionId,
@@ -40,7 +40,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`], and the errors of [`release`](Self::release).
+    /// [`TransitionError::TooLate`], and the errors of [`release`](Self::release).
     pub async fn release_until(
         &self,
         id: &PartitionId,
@@ -65,7 +65,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if it is not quarantined, and errors of the store.
+    /// [`TransitionError::Moved`] if it is not quarantined, and errors of the store.
     pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
         let _alone = self.driver.book.lock(id).await;
         let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
@@ -91,7 +91,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         match self.driver.commit.transact(decide).await?? {
             (Release::Drive(entry), intent) => {
                 self.driver
-                    .remove(*entry, intent, self.driver.options.patience)
+                    .remove(*entry, intent, self.driver.options.timeout)
                     .await
             }
             (Release::LeftLine, _) => Ok(Released::LeftLine),
@@ -103,7 +103,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
+    /// [`TransitionError`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
     pub async fn reset(
         &self,
         id: &PartitionId,
@@ -118,7 +118,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`], and the errors of [`reset`](Self::reset).
+    /// [`TransitionError::TooLate`], and the errors of [`reset`](Self::reset).
     pub async fn reset_until(
         &self,
         id: &PartitionId,

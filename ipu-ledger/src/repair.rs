@@ -101,7 +101,9 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
 async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn Liveness) -> Owners {
     let mut owners = Owners::default();
     for entry in entries.filter(|entry| entry.owner.is_some()) {
-        owners.lives.insert(entry.id.clone(), alive.life_of(entry).await);
+        owners
+            .liveness
+            .insert(entry.id.clone(), alive.life_of(entry).await);
     }
     let claims = alive.claims().await.into_iter();
     owners.claims = claims

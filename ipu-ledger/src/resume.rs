@@ -23,7 +23,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// As those two.
-    pub async fn go_on(&self, seen: &Entry) -> Result<(), LedgerError> {
+    pub async fn resume(&self, seen: &Entry) -> Result<(), LedgerError> {
         let Some(request) = request_of(seen) else {
             // What nobody owns is finished by repair.
             return Ok(());

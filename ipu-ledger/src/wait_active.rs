@@ -15,7 +15,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
     ///
     /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
-    /// ends that. A release also ends this, with [`Illegal::Moved`](ipu_core::Illegal::Moved): it asks once, and does not
+    /// ends that. A release also ends this, with [`TransitionError::Moved`](ipu_core::Illegal::Moved): it asks once, and does not
     /// ask again for what was given back meanwhile.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let first = self
             .ensure_once(
                 &request,
-                self.driver.options.patience,
+                self.driver.options.timeout,
                 RequestOrigin::Anew,
                 &Expiry::default(),
             )
@@ -102,7 +102,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             }
             freed = self.driver.commit.capacity_freed();
             answer = self
-                .ensure_once(&request, options.patience, asks, &Expiry::default())
+                .ensure_once(&request, options.timeout, asks, &Expiry::default())
                 .await?;
         }
     }

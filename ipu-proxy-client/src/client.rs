@@ -278,7 +278,7 @@ impl ProxyClient {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn lift(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
+    pub async fn uncordon(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
         let path = format!("/v1/exclusions/{}", request::encoded(id.as_str()));
         self.0
             .call(ApiRequest::new(Method::DELETE, path, Idempotency::Safe))

@@ -159,7 +159,7 @@ pub trait ControllerBench: Send + Sync + 'static {
         FaultSupport::Unsupported
     }
 
-    /// The controller ends, and starts again at the same place with what it knew ([`Memory::Durable`] was asked for).
+    /// The controller ends, and starts again at the same place with what it knew ([`Persistence::Durable`] was asked for).
     /// [`controller`](Self::controller) reaches it as before.
     async fn restart(&self) -> FaultSupport {
         FaultSupport::Unsupported
@@ -243,8 +243,8 @@ pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, S
 /// Runs the named cases of a module, in order.
 macro_rules! cases {
     ($($case:ident,)*) => {
-        pub(super) async fn run(runner: &mut crate::suite::Runner, lab: super::lab::Harness) {
-            $(runner.run(stringify!($case), $case(lab)).await;)*
+        pub(super) async fn run(runner: &mut crate::conformance::Runner, harness: super::harness::Harness) {
+            $(runner.run(stringify!($case), $case(harness)).await;)*
         }
     };
 }

@@ -93,7 +93,7 @@ impl FakeController {
 
     /// Looks for room before it looks whether the partition is there, so that a create that arrives twice may be answered
     /// with no room although the first made the partition.
-    pub fn look_for_room_first(&self) {
+    pub fn check_capacity_first(&self) {
         self.state().room_first = true;
     }
 
@@ -195,7 +195,7 @@ impl FakeController {
     }
 
     /// The controller loses all that it knows. Calls that are late come all the same.
-    pub fn lose_everything(&self) {
+    pub fn lose_partitions(&self) {
         let mut state = self.state();
         let ids: Vec<_> = state.made.keys().cloned().collect();
         for id in ids {
@@ -204,7 +204,7 @@ impl FakeController {
     }
 
     /// Has no room any more, although everything that it lists seems to leave some.
-    pub fn hide_everything(&self) {
+    pub fn hide_partitions(&self) {
         self.state().hide_everything();
     }
 

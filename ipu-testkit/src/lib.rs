@@ -36,8 +36,8 @@ pub use controller_suite::{
 pub use fake::{BlockChoice, FakeController, Fault};
 pub use planner::{
     CapacityState, EventEffect, JobEvent, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty,
-    PlannerReport, ProcessEnd, ProcessRole, SafetyViolation, check_planner, job_from_words,
-    raw_job_from_words, try_check_planner,
+    PlannerReport, ProcessEnd, ProcessRole, SafetyViolation, check_planner, job_from_dsl, raw_job_from_dsl,
+    try_check_planner,
 };
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;

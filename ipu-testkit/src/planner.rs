@@ -10,7 +10,7 @@ mod world;
 use ipu_core::{JobSpec, Observation, Plan};
 
 pub use failure::{PlannerFailure, PlannerProperty};
-pub use job_dsl::{job_from_words, raw_job_from_words};
+pub use job_dsl::{job_from_dsl, raw_job_from_dsl};
 pub use job_event::{EventEffect, JobEvent, ProcessEnd};
 pub use report::PlannerReport;
 pub use world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};

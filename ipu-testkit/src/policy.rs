@@ -74,7 +74,7 @@ const SHRINK_LIMIT: u32 = 200;
 #[track_caller]
 pub fn check_policy<P: PlacementPolicy + Default>() -> PolicyReport {
     let code = format!("{}::default()", short_name(type_name::<P>()));
-    PolicyCheck::new().made_by(code).check(P::default)
+    PolicyCheck::new().with_constructor(code).check(P::default)
 }
 
 /// Like [`check_policy`], of a policy that has parameters: `make` makes the same one whenever it is called.
@@ -147,7 +147,7 @@ impl PolicyCheck {
 
     /// The policy may decline what fits: neither [`FindsWhatFits`](PolicyProperty::FindsWhatFits) nor
     /// [`FillsUp`](PolicyProperty::FillsUp) is asked of it.
-    pub fn may_decline(mut self) -> Self {
+    pub fn allow_declining(mut self) -> Self {
         self.may_decline = true;
         self
     }
@@ -176,7 +176,7 @@ impl PolicyCheck {
     }
 
     /// The Rust expression that makes the policy, for the test that reproduces a failure.
-    pub fn made_by(mut self, code: impl Into<String>) -> Self {
+    pub fn with_constructor(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
         self
     }

@@ -175,7 +175,7 @@ const ROWS: [RuleRow; 49] = [
     row("start_deadline", "Open", "reason `StartingWorkers`, and `wake` is set",
         |look| look.goes_on() && look.says("StartingWorkers") && look.plan.requeue_after.is_some()),
     row("start_deadline", "Missed", "an attempt is closed for reason `WorkersUnschedulable` or `LauncherUnschedulable`",
-        |look| (look.says("WorkersUnschedulable") || look.says("LauncherUnschedulable")) && look.news().any(|(before, now)| now.given_back > before.given_back)),
+        |look| (look.says("WorkersUnschedulable") || look.says("LauncherUnschedulable")) && look.news().any(|(before, now)| now.unused_releases > before.unused_releases)),
     row("suspend", "GoOn", "a job that is neither asked to suspend nor finished goes on",
         |look| look.goes_on()),
     row("suspend", "HoldNothing", "phase `Suspended`",

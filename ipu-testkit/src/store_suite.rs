@@ -1,7 +1,7 @@
 //! The conformance suite of a ledger store: whether [`LedgerStore`] is kept, with several processes, crashes and lost
 //! replies.
 //!
-//! Every case begins with an empty ledger of its own, a [`StoreHome`]. The store is opened there as often as the case needs
+//! Every case begins with an empty ledger of its own, a [`StoreFactory`]. The store is opened there as often as the case needs
 //! it: each opening stands for a process of its own, and to drop a store or a future stands for a crash.
 
 mod compare_and_swap;
@@ -65,7 +65,7 @@ fn cases<S: LedgerStore>() -> [Case<S>; 22] {
 
 /// Proves a store: runs every case of the suite over it and panics if a rule is broken.
 ///
-/// `open` opens the ledger of a [`StoreHome`], which is empty when it is opened for the first time and has to be the same
+/// `open` opens the ledger of a [`StoreFactory`], which is empty when it is opened for the first time and has to be the same
 /// ledger whenever the same home is opened again.
 ///
 /// ```

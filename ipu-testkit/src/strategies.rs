@@ -12,7 +12,7 @@ mod topology;
 
 pub use inventory::{InventoryChange, Operation, PlacementCase, operations, situations};
 pub(crate) use inventory::{Scope, requested, tryable};
-pub use job::{any_manifests, job_words, jobs, plausible_manifests, raw_jobs};
+pub use job::{any_manifests, job_dsl, jobs, plausible_manifests, raw_jobs};
 pub use ledger::{LedgerCase, LedgerController, ledgers};
 pub use observation::{
     consistent_observations, exits, instance_facts, observations, partition_facts, process_facts, statuses,

@@ -73,7 +73,7 @@ impl VipuCall {
     ///
     /// # Errors
     ///
-    /// [`VipuError::Refused`] for what has no form as a URL or in JSON.
+    /// [`VipuError::ControllerRejection`] for what has no form as a URL or in JSON.
     #[cfg(feature = "rest")]
     pub fn to_http(&self) -> Result<HttpCall, VipuError> {
         use crate::rest::request as rest;

@@ -5,7 +5,7 @@
 //! 1. [`ControllerEndpoint`] says where the controller is; [`parse_controllers`] reads a list of them.
 //! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares to talk to it, with
 //!    the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
-//! 3. [`Retrying`] tries failed calls again where that is safe.
+//! 3. [`RetryLayer`] tries failed calls again where that is safe.
 //! 4. [`VipuController::create_partition`] starts to make a partition; [`ensure_present`] does so even if replies are lost.
 //! 5. [`wait_active`] polls until it can be used; [`VipuController::ipuof_config`] says how to reach its devices.
 //! 6. [`ensure_absent`] gives it back and polls until the controller does not know it any more.

@@ -84,7 +84,7 @@ impl Inventory {
     ///
     /// [`InventoryError::NotCordoned`] for an IPU that `owner` does not cordon, [`InventoryError::Unknown`] for one
     /// that does not exist; nothing changes then.
-    pub fn lift(
+    pub fn uncordon(
         &mut self,
         owner: &CordonOwner,
         ipus: impl IntoIterator<Item = IpuAddress>,

@@ -212,7 +212,7 @@ impl FreeIndex {
 
     /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
     #[inline]
-    pub fn give(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
+    pub fn release(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
         let (Some(node), Some(found)) = (BlockNode::new(first, size), self.rows.get_mut(row)) else {
             return false;
         };

@@ -15,7 +15,7 @@ pub struct ListedInventory {
     pub inventory: Inventory,
     /// Partitions that could not be entered as the controller tells of them. Worth a warning: the hardware is
     /// understood wrongly, or the controller changed between two answers.
-    pub misfits: Vec<(PartitionId, ListingConflict)>,
+    pub conflicts: Vec<(PartitionId, ListingConflict)>,
 }
 
 /// Why a partition could not be entered as the controller tells of it.
@@ -52,7 +52,7 @@ impl Inventory {
     ) -> ListedInventory {
         let mut observed = ListedInventory {
             inventory: Self::new(topology),
-            misfits: Vec::new(),
+            conflicts: Vec::new(),
         };
         let mut unplaced = Vec::new();
         for partition in partitions {
@@ -65,7 +65,7 @@ impl Inventory {
                 Err(misfit) => Err(misfit),
             };
             let placed = entered.unwrap_or_else(|misfit| {
-                observed.misfits.push((partition.id.clone(), misfit));
+                observed.conflicts.push((partition.id.clone(), misfit));
                 false
             });
             if !placed {
@@ -84,7 +84,7 @@ impl Inventory {
                 let misfit = ListingConflict::NoRoom {
                     ipus: partition.spec.size.get(),
                 };
-                observed.misfits.push((partition.id.clone(), misfit));
+                observed.conflicts.push((partition.id.clone(), misfit));
             }
         }
         let unhealthy = unhealthy.iter().copied().filter(|at| topology.contains(*at));

@@ -17,7 +17,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal`] if the id is another's, the properties differ, the attempt is old, the queue is full, the namespace of
+    /// [`TransitionError`] if the id is another's, the properties differ, the attempt is old, the queue is full, the namespace of
     /// the owner may not ask for it, or the request is read too late.
     pub fn request(
         &self,

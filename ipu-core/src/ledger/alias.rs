@@ -150,7 +150,7 @@ fn list_the_same(
     let (Ok(shown), Ok(shown_too)) = (&one.listing, &other.listing) else {
         return false;
     };
-    let asked = shown.asked().min(shown_too.asked());
+    let asked = shown.requested().min(shown_too.requested());
     let mut found = false;
     for id in shown.partitions().keys().chain(shown_too.partitions().keys()) {
         let entry = known(id);

@@ -98,7 +98,7 @@ impl<'a> BlockedRequests<'a> {
         if group.has_barrier {
             return;
         }
-        match self.limit.saturating_sub(entry.passed_over) {
+        match self.limit.saturating_sub(entry.overtaken) {
             0 => {
                 group.has_barrier = true;
                 self.barriers.push(index);

@@ -37,7 +37,7 @@ pub trait Capacity: Send + Sync {
     /// # Errors
     ///
     /// Why it does not fit; nothing is taken then. The code `TooLarge` means that it never can.
-    fn take(
+    fn reserve(
         &mut self,
         id: &PartitionId,
         spec: &PartitionSpec,
@@ -45,7 +45,7 @@ pub trait Capacity: Send + Sync {
     ) -> Result<Vec<IpuPlace>, Reason>;
 
     /// Gives back what `id` has; nothing if it has nothing.
-    fn give(&mut self, id: &PartitionId);
+    fn release(&mut self, id: &PartitionId);
 
     /// Keeps the free ones of these IPUs from every later [`take`](Self::take). IPUs that do not exist are ignored.
     fn withhold(&mut self, places: &[IpuPlace]);
@@ -64,7 +64,7 @@ pub trait Capacity: Send + Sync {
     fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason>;
 
     /// All IPUs by what is to be said of them; none if the hardware is not known.
-    fn tally(&self) -> Option<IpuCounts>;
+    fn counts(&self) -> Option<IpuCounts>;
 
     /// How many partitions of `spec` fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
@@ -98,7 +98,7 @@ impl Capacity for Unbounded {
         self.taken.contains_key(id)
     }
 
-    fn take(
+    fn reserve(
         &mut self,
         id: &PartitionId,
         spec: &PartitionSpec,
@@ -124,7 +124,7 @@ impl Capacity for Unbounded {
         ))
     }
 
-    fn give(&mut self, id: &PartitionId) {
+    fn release(&mut self, id: &PartitionId) {
         self.taken.remove(id);
     }
 
@@ -132,7 +132,7 @@ impl Capacity for Unbounded {
     /// such a controller instead.
     fn withhold(&mut self, _: &[IpuPlace]) {}
 
-    fn tally(&self) -> Option<IpuCounts> {
+    fn counts(&self) -> Option<IpuCounts> {
         None
     }
 
@@ -173,14 +173,14 @@ impl Listing {
 
     /// The same listing, with when the controller was asked for it: what became active after that is not missing in it.
     #[must_use]
-    pub fn asked_at(mut self, asked: Timestamp) -> Self {
+    pub fn requested_at(mut self, asked: Timestamp) -> Self {
         self.asked = Some(asked);
         self
     }
 
     /// When the controller was asked for it, if that is known.
     #[must_use]
-    pub const fn asked(&self) -> Option<Timestamp> {
+    pub const fn requested(&self) -> Option<Timestamp> {
         self.asked
     }
 
@@ -190,7 +190,7 @@ impl Listing {
         let mut partitions = self.partitions.clone();
         let mut capacity = self.capacity.fork();
         let gone = partitions.remove(id).is_some();
-        capacity.give(id);
+        capacity.release(id);
         Self {
             partitions,
             capacity,

@@ -78,7 +78,7 @@ impl<'a> CapacitySnapshot<'a> {
         let refused = self.refused(entry, rules, now)?;
         Some(Reason::new(
             REFUSED,
-            format!("controller {} says: {}", self.name, refused.words),
+            format!("controller {} says: {}", self.name, refused.message),
         ))
     }
 
@@ -107,7 +107,7 @@ impl<'a> CapacitySnapshot<'a> {
                 refused: Some(refused),
             } if refused.controller == self.name
                 && refused.fingerprint == self.fingerprint
-                && now.since(refused.at) < rules.ask_again =>
+                && now.since(refused.at) < rules.retry_rejected_after =>
             {
                 Some(refused)
             }
@@ -137,8 +137,8 @@ impl<'a> CapacitySnapshot<'a> {
             return false;
         }
         let mut room = self.now.fork();
-        without.for_each(|id| room.give(id));
-        room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+        without.for_each(|id| room.release(id));
+        room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
     /// Returns whether `entry` would fit here after the end of all partitions in the ledger. Foreign and quarantined
@@ -218,7 +218,7 @@ pub(crate) fn overlays_without<'a>(
         let mut room = listing.capacity().fork();
         let holders = held.remove(&view.name).unwrap_or_default();
         // A controller of unknown hardware chooses IPUs by itself: to know those of a lost partition does not help.
-        let chooses = room.tally().is_none();
+        let chooses = room.counts().is_none();
         let (mut unplaced, mut conflicts) = (Vec::new(), Vec::new());
         // Owners with recorded IPUs first, so that the others are not assumed there.
         let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
@@ -227,7 +227,7 @@ pub(crate) fn overlays_without<'a>(
         for entry in known {
             if chooses && entry.state.may_be_in_use() {
                 unplaced.push(entry);
-            } else if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+            } else if room.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
                 conflicts.push(entry);
                 room.withhold(&entry.places);
             }
@@ -237,7 +237,7 @@ pub(crate) fn overlays_without<'a>(
                 unplaced.push(entry);
             } else {
                 // A call is under way: the controller chooses free IPUs or refuses, so that any block counts.
-                let _ = room.take(&entry.id, &entry.spec, &[]);
+                let _ = room.reserve(&entry.id, &entry.spec, &[]);
             }
         }
         // Last, so that holders keep their places.
@@ -299,7 +299,7 @@ pub(crate) fn room(
             None => Ok(FreeCapacity {
                 free: overlay.now.free(),
                 largest_block: overlay.now.largest_block(),
-                fits: overlay.now.fit_count(spec),
+                fit_count: overlay.now.fit_count(spec),
             }),
         };
         (overlay.name, room)

@@ -128,7 +128,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::OtherCordon`] if the id is taken by another cordon, [`Illegal::CannotCordon`] if the controller is
+    /// [`TransitionError::OtherCordon`] if the id is taken by another cordon, [`TransitionError::CannotCordon`] if the controller is
     /// not configured, has no such hardware, or does not tell its hardware, or the reason is too long.
     pub fn cordon(
         &self,
@@ -201,8 +201,8 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::OtherCordon`] if it is somebody else's.
-    pub fn lift(
+    /// [`TransitionError::OtherCordon`] if it is somebody else's.
+    pub fn uncordon(
         &self,
         id: &CordonId,
         owner: &CordonOwner,
@@ -244,7 +244,7 @@ impl LedgerState {
         for entry in self.entries().filter(|entry| entry.state.holds()) {
             if entry.is_at(world, controller)
                 && !room.has(&entry.id)
-                && (entry.places.is_empty() || room.take(&entry.id, &entry.spec, &entry.places).is_err())
+                && (entry.places.is_empty() || room.reserve(&entry.id, &entry.spec, &entry.places).is_err())
             {
                 unplaced.push(entry.id.clone());
             }

@@ -227,7 +227,7 @@ impl From<Request> for Claim {
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// Whether the owner of each entry is alive; whoever is missing is unknown.
-    pub lives: BTreeMap<PartitionId, OwnerLiveness>,
+    pub liveness: BTreeMap<PartitionId, OwnerLiveness>,
     /// The partitions that live owners were granted by their own records.
     pub claims: BTreeMap<PartitionId, Claim>,
 }
@@ -245,7 +245,7 @@ impl LedgerState {
         let world = &*self.with_primaries(world);
         let mut actions: Vec<Action> = Vec::new();
         for entry in self.entries() {
-            let life = owners.lives.get(&entry.id).copied().unwrap_or_default();
+            let life = owners.liveness.get(&entry.id).copied().unwrap_or_default();
             actions.extend(
                 by_newer_claim(entry, world, owners)
                     .or_else(|| action_for_liveness(entry, life, orphan_grace, now))

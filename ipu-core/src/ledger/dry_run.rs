@@ -29,7 +29,7 @@ impl LedgerState {
     /// Where partitions of `sizes` would go, one after the other and side by side, if those of `ended` were gone. The
     /// waiting line is left aside, and so are quotas: the answer is about room. Controllers are tried in their order.
     #[must_use]
-    pub fn what_if(
+    pub fn dry_run(
         &self,
         world: &ControllersSnapshot,
         sizes: &[IpuCount],
@@ -38,7 +38,7 @@ impl LedgerState {
         let world = &*self.by_controller(world);
         let mut overlays = overlays(self, world);
         for overlay in &mut overlays {
-            ended.iter().for_each(|id| overlay.now.give(id));
+            ended.iter().for_each(|id| overlay.now.release(id));
         }
         let mut answers = Vec::new();
         for (number, size) in sizes.iter().enumerate() {
@@ -53,7 +53,7 @@ impl LedgerState {
                     answer.why.push((overlay.name.clone(), reason));
                     continue;
                 }
-                match overlay.now.take(&id, &PartitionSpec::of_size(*size), &[]) {
+                match overlay.now.reserve(&id, &PartitionSpec::of_size(*size), &[]) {
                     Ok(_) => {
                         answer.controller = Some(overlay.name.clone());
                         answer.why.clear();

@@ -160,7 +160,8 @@ pub struct ControllerRejection {
     /// Who refused.
     pub controller: ControllerName,
     /// In its words.
-    pub words: String,
+    #[serde(rename = "words")]
+    pub message: String,
     /// What the controller listed then (see [`crate::Listing::fingerprint`]): it is not asked again before that changes.
     pub fingerprint: u64,
     /// When.
@@ -265,8 +266,8 @@ pub struct Entry {
     /// How far it is.
     pub state: EntryState,
     /// How often a later request of the line went first.
-    #[serde(default)]
-    pub passed_over: u32,
+    #[serde(rename = "passedOver", default)]
+    pub overtaken: u32,
     /// The controller that has it; none while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
@@ -346,7 +347,7 @@ impl Entry {
             attempt: request.attempt,
             spec: request.spec.clone(),
             state: EntryState::Waiting { refused: None },
-            passed_over: 0,
+            overtaken: 0,
             controller: None,
             aliases: BTreeSet::new(),
             places: Vec::new(),
@@ -390,7 +391,7 @@ impl Entry {
             attempt: 0,
             spec: partition.spec.clone(),
             state: EntryState::Quarantined,
-            passed_over: 0,
+            overtaken: 0,
             controller: Some(controller.clone()),
             aliases: BTreeSet::new(),
             places: location.ipus,

@@ -113,7 +113,7 @@ impl CapacityAt {
             started: self.started.clone(),
         };
         if let Some((_, room)) = next.rooms.iter_mut().find(|(name, _)| *name == controller) {
-            room.give(&id);
+            room.release(&id);
         }
         // The first of each kind that waits, in the order of the queue.
         let mut open = BTreeSet::new();
@@ -161,7 +161,7 @@ impl CapacityAt {
     fn would_start(&mut self, entry: &Entry) -> bool {
         let taken = self.take(entry);
         if let Some(index) = taken {
-            self.rooms[index].1.give(&entry.id);
+            self.rooms[index].1.release(&entry.id);
         }
         taken.is_some()
     }
@@ -169,7 +169,7 @@ impl CapacityAt {
     /// Takes capacity for `entry` and returns the index of the controller that has it.
     fn take(&mut self, entry: &Entry) -> Option<usize> {
         self.rooms.iter_mut().position(|(name, room)| {
-            allows(entry, name) && room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+            allows(entry, name) && room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
         })
     }
 

@@ -46,7 +46,7 @@ impl Capacity for InventoryCapacity {
         self.0.block_of(id).is_some()
     }
 
-    fn take(
+    fn reserve(
         &mut self,
         id: &PartitionId,
         spec: &PartitionSpec,
@@ -78,7 +78,7 @@ impl Capacity for InventoryCapacity {
         }
     }
 
-    fn give(&mut self, id: &PartitionId) {
+    fn release(&mut self, id: &PartitionId) {
         // Nothing to give is fine: the ledger gives back whatever might have a place.
         let _ = self.0.vacate(id);
     }
@@ -110,7 +110,7 @@ impl Capacity for InventoryCapacity {
         self.0.topology().clusters().len() > 1
     }
 
-    fn tally(&self) -> Option<IpuCounts> {
+    fn counts(&self) -> Option<IpuCounts> {
         let (mut unhealthy, mut cordoned) = (BTreeSet::new(), BTreeSet::new());
         for (owner, at) in self.0.cordons() {
             if self.0.holder_at(at).is_some() {

@@ -18,7 +18,7 @@ use crate::partition::PartitionSpec;
 #[non_exhaustive]
 pub struct NamespaceRules {
     /// Most requests that one namespace, or all namespaces of one client together, may have in the queue. The default is a
-    /// tenth of [`LineRules::length_limit`](crate::LineRules::length_limit), so that one namespace cannot fill the queue.
+    /// tenth of [`QueuePolicy::length_limit`](crate::QueuePolicy::length_limit), so that one namespace cannot fill the queue.
     pub max_queued: usize,
     /// Most bytes that the records of these requests may take together, for a store that holds only so many. No limit by default.
     pub max_queued_bytes: Option<usize>,

@@ -2,7 +2,7 @@
 //!
 //! One walk decides everything. The line is gone through in order of priority and ticket on a copy of the room: an entry
 //! that fits takes its place hypothetically, so a later one never gets what an earlier one could use now. Whoever does
-//! not fit is passed over by later ones at most [`LineRules::overtake_limit`] times, and then holds back everybody
+//! not fit is passed over by later ones at most [`QueuePolicy::overtake_limit`] times, and then holds back everybody
 //! behind it who competes for the same room; if partitions of its own namespace block it, only those of that namespace.
 //! Whoever goes while room is kept for somebody ahead is placed by the walk, so
 //! that the controller does not put him into that room.
@@ -40,7 +40,7 @@ pub struct QueuePolicy {
     /// Most entries in the line; what comes after is refused. 10,000 entries are about 5 MB of records.
     pub length_limit: usize,
     /// After this time a controller that refused is asked again even if it shows no change.
-    pub ask_again: Duration,
+    pub retry_rejected_after: Duration,
     /// In which order controllers are tried.
     pub order: SelectionOrder,
     /// Quotas in force.
@@ -54,7 +54,7 @@ impl Default for QueuePolicy {
         Self {
             overtake_limit: 16,
             length_limit: 10_000,
-            ask_again: Duration::from_secs(30),
+            retry_rejected_after: Duration::from_secs(30),
             order: SelectionOrder::Serial,
             quotas: Quotas::new(),
             namespaces: NamespaceRules::default(),
@@ -103,7 +103,8 @@ pub struct FreeCapacity {
     /// The size of the largest partition that fits.
     pub largest_block: u32,
     /// How many partitions of the size asked for fit side by side.
-    pub fits: u32,
+    #[serde(rename = "fits")]
+    pub fit_count: u32,
 }
 
 /// What the walk says of one entry of the line.
@@ -323,7 +324,7 @@ impl<'a> QueueScan<'a> {
                 why.push((overlay.name.clone(), reason));
                 continue;
             }
-            match overlay.now.take(&entry.id, &entry.spec, &entry.pin.ipus) {
+            match overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
                 Ok(places) => return Ok((index, places)),
                 Err(reason) => why.push((overlay.name.clone(), reason)),
             }
@@ -432,7 +433,7 @@ impl<'a> QueueScan<'a> {
                 let message = format!(
                     "{} was passed {} times and goes first now",
                     named(barrier),
-                    barrier.passed_over
+                    barrier.overtaken
                 );
                 let blockers = Vec::from([self.blocker(barrier.id.clone())]);
                 (held_back(entry, &message), blockers, None)

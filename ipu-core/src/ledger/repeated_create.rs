@@ -31,7 +31,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the entry is no intent any more. [`Illegal::Unsettled`] if the partition does not fit and an
+    /// [`TransitionError::Moved`] if the entry is no intent any more. [`TransitionError::Unsettled`] if the partition does not fit and an
     /// earlier call may still make it, so that the entry cannot go back to the queue yet.
     pub fn repeat_create(
         &self,
@@ -89,6 +89,6 @@ impl LedgerState {
             // It is there by now, and the call will say so.
             return Some(Vec::new());
         }
-        overlay.now.take(&entry.id, &entry.spec, &entry.pin.ipus).ok()
+        overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus).ok()
     }
 }

@@ -103,11 +103,11 @@ impl LedgerState {
             }
             let open = overlays.iter().find(|overlay| overlay.name == view.name);
             let tally = match open {
-                Some(overlay) => overlay.now.tally(),
+                Some(overlay) => overlay.now.counts(),
                 None => {
                     let mut room = listing.capacity().fork();
                     self.enter_holders(world, &view.name, &mut *room);
-                    room.tally()
+                    room.counts()
                 }
             };
             let Some(tally) = tally else {

@@ -194,7 +194,7 @@ pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result
     let owns = match &entry.owner {
         Some(recorded) => recorded == owner && entry.instance == instance,
         // What was found: whose it was follows from its id.
-        None => entry.id.follows_from(&owner.job),
+        None => entry.id.is_derived_from(&owner.job),
     };
     if owns {
         return Ok(());

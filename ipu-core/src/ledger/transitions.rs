@@ -94,7 +94,7 @@ impl CallWindow {
     ///
     /// # Errors
     ///
-    /// [`Illegal::TooLate`].
+    /// [`TransitionError::TooLate`].
     pub fn check_not_after(
         self,
         id: &PartitionId,
@@ -128,7 +128,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal`] if it is somebody else's, the attempt is old, or there is nothing to reset.
+    /// [`TransitionError`] if it is somebody else's, the attempt is old, or there is nothing to reset.
     pub fn reset(
         &self,
         id: &PartitionId,
@@ -158,7 +158,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if no call is to be made for the entry any more.
+    /// [`TransitionError::Moved`] if no call is to be made for the entry any more.
     pub fn claim_call(
         &self,
         id: &PartitionId,
@@ -192,7 +192,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
     pub fn downgrade_to_reset(
         &self,
         id: &PartitionId,
@@ -213,7 +213,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the entry is no intent any more.
+    /// [`TransitionError::Moved`] if the entry is no intent any more.
     pub fn claim_found(
         &self,
         id: &PartitionId,
@@ -235,9 +235,9 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`Illegal::Unsettled`] if a
+    /// [`TransitionError::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`TransitionError::Unsettled`] if a
     /// reset may be under way that is not the caller's or was not answered: it could come when the owner's workers run.
-    /// [`Illegal::InUse`] if another owner may use some of its IPUs.
+    /// [`TransitionError::InUse`] if another owner may use some of its IPUs.
     pub fn mark_active(
         &self,
         id: &PartitionId,
@@ -285,7 +285,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the entry holds nothing any more, or is to be made ready for another attempt.
+    /// [`TransitionError::Moved`] if the entry holds nothing any more, or is to be made ready for another attempt.
     pub fn mark_failed(
         &self,
         id: &PartitionId,
@@ -312,9 +312,9 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the intent is no longer the one of the call, [`Illegal::Unsettled`] while an earlier call that
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call, [`TransitionError::Unsettled`] while an earlier call that
     /// had no answer may still make the partition.
-    pub fn no_room(
+    pub fn reject_create(
         &self,
         id: &PartitionId,
         fence: Timestamp,
@@ -336,7 +336,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call.
     pub fn refused(
         &self,
         id: &PartitionId,
@@ -355,7 +355,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if the intent is no longer the one of the call.
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call.
     pub fn taken_by_other(
         &self,
         id: &PartitionId,
@@ -372,7 +372,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::StaleAttempt`] if a newer attempt asked for it.
+    /// [`TransitionError::NotTheOwner`] if it is somebody else's, [`TransitionError::StaleAttempt`] if a newer attempt asked for it.
     pub fn release(
         &self,
         id: &PartitionId,
@@ -395,7 +395,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::NotTheOwner`] if it is somebody else's, [`Illegal::Moved`] if it is being given back, gone, or in quarantine.
+    /// [`TransitionError::NotTheOwner`] if it is somebody else's, [`TransitionError::Moved`] if it is being given back, gone, or in quarantine.
     pub fn renew_holder(
         &self,
         id: &PartitionId,
@@ -419,7 +419,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if it is not quarantined.
+    /// [`TransitionError::Moved`] if it is not quarantined.
     pub fn release_quarantined(
         &self,
         id: &PartitionId,
@@ -437,7 +437,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Unsettled`] while a call may be under way, [`Illegal::Moved`] if it is not being released.
+    /// [`TransitionError::Unsettled`] while a call may be under way, [`TransitionError::Moved`] if it is not being released.
     pub fn remove_released(
         &self,
         id: &PartitionId,
@@ -466,7 +466,7 @@ impl LedgerState {
     ///
     /// # Errors
     ///
-    /// [`Illegal::Moved`] if not.
+    /// [`TransitionError::Moved`] if not.
     pub fn ensure_unchanged(&self, seen: &Entry) -> Result<(), TransitionError> {
         let entry = self.expect(&seen.id, "the same")?;
         if entry.ticket == seen.ticket && entry.controller == seen.controller {
@@ -526,7 +526,7 @@ impl Entry {
     /// The same entry, once more passed over.
     pub(crate) fn with_overtaken(&self) -> Self {
         let mut entry = self.clone();
-        entry.passed_over = entry.passed_over.saturating_add(1);
+        entry.overtaken = entry.overtaken.saturating_add(1);
         entry
     }
 

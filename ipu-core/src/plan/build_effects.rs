@@ -116,7 +116,7 @@ impl<'a> PlanContext<'a> {
         if self.stop_orphans(instance) == Processes::Alive {
             return InstanceStage::Stopping;
         }
-        if pause.is_some() && instance.memory.given_back > 0 {
+        if pause.is_some() && instance.memory.unused_releases > 0 {
             return self.pause_without_partition(instance);
         }
         let attempt = instance.memory.attempt;

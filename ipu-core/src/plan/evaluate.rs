@@ -63,7 +63,7 @@ impl<'a> PlanContext<'a> {
             instance.memory.retry_at = None;
         }
         if all_run && (!self.has_launcher() || instance.memory.launched.is_some()) {
-            instance.memory.forget_given_back();
+            instance.memory.clear_unused_releases();
         }
     }
 
@@ -88,10 +88,10 @@ impl<'a> PlanContext<'a> {
                 );
             }
             Finding::GiveBack(reason) => {
-                let before = instance.memory.given_back;
+                let before = instance.memory.unused_releases;
                 instance.memory.close_attempt();
-                instance.memory.given_back = before.saturating_add(1);
-                instance.memory.given_back_because = Some(reason.clone());
+                instance.memory.unused_releases = before.saturating_add(1);
+                instance.memory.unused_release_reason = Some(reason.clone());
                 instance.memory.retry_at =
                     Some(self.seen.now.plus(backoff::decide(self.job.back_off(), before)));
                 self.push_reason(reason);
@@ -184,7 +184,7 @@ impl<'a> PlanContext<'a> {
                 instance.recorded = Persisted::No;
             }
             instance.memory.retry_at = None;
-            instance.memory.forget_given_back();
+            instance.memory.clear_unused_releases();
         }
     }
 

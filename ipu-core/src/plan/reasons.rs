@@ -81,7 +81,7 @@ impl<'a> PlanContext<'a> {
             if self.wanted(instance) == scale::ScaleDecision::Remove {
                 continue;
             }
-            let between_attempts = instance.memory.retry_at.is_some() && instance.memory.given_back == 0;
+            let between_attempts = instance.memory.retry_at.is_some() && instance.memory.unused_releases == 0;
             match instance.stage {
                 InstanceStage::Running | InstanceStage::Ended | InstanceStage::Gone => {}
                 // An instance that has ended while others run on: the job still runs.
@@ -262,9 +262,13 @@ impl<'a> PlanContext<'a> {
                         format!("nothing could run on the partition of instance {index}"),
                     )
                 };
-                let why = instance.memory.given_back_because.clone().unwrap_or_else(unknown);
+                let why = instance
+                    .memory
+                    .unused_release_reason
+                    .clone()
+                    .unwrap_or_else(unknown);
                 let message = format!("{}; it waits before it asks for another", why.message);
-                Reason { message, ..why }.with("givenBack", instance.memory.given_back)
+                Reason { message, ..why }.with("givenBack", instance.memory.unused_releases)
             }
             InstanceStage::Preparing => Reason::new(
                 "PreparingPartition",

@@ -111,11 +111,11 @@ pub struct InstanceStatus {
     pub done: Vec<u32>,
     /// How often in a row its partition was given back because nothing could run on it: workers or a launcher that did
     /// not start in time, or a partition that came up in error. While this is not 0, it holds nothing before `retry_at`.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub given_back: u32,
+    #[serde(rename = "givenBack", skip_serializing_if = "is_zero")]
+    pub unused_releases: u32,
     /// Why its partition was given back the last time, while `given_back` is not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub given_back_because: Option<Reason>,
+    #[serde(rename = "givenBackBecause", skip_serializing_if = "Option::is_none")]
+    pub unused_release_reason: Option<Reason>,
 }
 
 #[expect(
@@ -137,9 +137,9 @@ impl InstanceStatus {
     }
 
     /// Something runs, or nothing is to: that nothing could is over.
-    pub(crate) fn forget_given_back(&mut self) {
-        self.given_back = 0;
-        self.given_back_because = None;
+    pub(crate) fn clear_unused_releases(&mut self) {
+        self.unused_releases = 0;
+        self.unused_release_reason = None;
     }
 
     /// The same instance with its attempt closed: what belongs to it may be stopped, and the next one has done nothing.

@@ -5,7 +5,7 @@
 //!
 //! | compared in this order | first is |
 //! |---|---|
-//! | time of the failure | the earlier, if the times are further apart than they are blurred (`Observation::blur`) |
+//! | time of the failure | the earlier, if the times are further apart than they are blurred (`Observation::timestamp_resolution`) |
 //! | who | anything else before the launcher, whose failure mostly follows a worker's |
 //! | cause | `OOMKilled` before all others: nobody is out of memory because somebody else failed |
 //! | exit code | any other code before 143 and 137, which are what being stopped leaves |

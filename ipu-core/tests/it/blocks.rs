@@ -130,7 +130,7 @@ proptest! {
                 2 => index.take(row, first, size).then_some((row, first)),
                 _ => {
                     let legal = block(row, first, size.get()).all(|at| !free.contains(&at) && all.contains(&at));
-                    prop_assert_eq!(index.give(row, first, size), legal);
+                    prop_assert_eq!(index.release(row, first, size), legal);
                     if legal {
                         free.extend(block(row, first, size.get()));
                     }
@@ -152,7 +152,9 @@ proptest! {
 fn the_index_answers_no_to_what_is_no_block() {
     let mut index = FreeIndex::new([u64::MAX, 0b1111]);
     assert!(!index.take(0, 1, count(2)) && !index.take(2, 0, count(1)) && !index.take(1, 4, count(4)));
-    assert!(!index.give(0, 0, count(1)) && !index.give(0, 0, count(128)) && !index.give(1, 8, count(1)));
+    assert!(
+        !index.release(0, 0, count(1)) && !index.release(0, 0, count(128)) && !index.release(1, 8, count(1))
+    );
     assert_eq!((index.free(), index.largest()), (68, Some(count(64))));
     assert_eq!(
         (index.first_fit(count(128)), index.best_fit(IpuCount::MAX)),

@@ -118,14 +118,14 @@ fn an_ipu_cordoned_twice_stays_cordoned_until_both_lift() {
     inventory.cordon(&health, at).unwrap();
     inventory.cordon(&alice, at).unwrap();
     inventory.cordon(&alice, at).unwrap();
-    inventory.lift(&health, at).unwrap();
+    inventory.uncordon(&health, at).unwrap();
     assert_eq!(inventory.free(), 3);
-    let error = inventory.lift(&health, at).unwrap_err().to_string();
+    let error = inventory.uncordon(&health, at).unwrap_err().to_string();
     assert_eq!(
         error,
         "IPU 1 of link domain 0 is not excluded by health; only who excludes an IPU can lift it"
     );
-    inventory.lift(&alice, at).unwrap();
+    inventory.uncordon(&alice, at).unwrap();
     assert_eq!(inventory.free(), 4);
 }
 

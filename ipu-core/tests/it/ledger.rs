@@ -215,7 +215,7 @@ proptest! {
                 bench.release(request);
                 continue;
             }
-            let line: Vec<_> = bench.state.line().into_iter().cloned().collect();
+            let line: Vec<_> = bench.state.queue().into_iter().cloned().collect();
             let went = matches!(bench.drive(request), Admission::Drive(_));
             // Those of the same size or smaller who came first can still go: their room was kept.
             let kept: Vec<_> = line.iter().take_while(|other| other.id != request.id)
@@ -226,7 +226,7 @@ proptest! {
                 prop_assert!(goes || !kept.contains(&&id), "{} overtook {id}", request.id);
             }
             for entry in bench.state.entries() {
-                prop_assert!(entry.passed_over <= LIMIT, "{entry:?}");
+                prop_assert!(entry.overtaken <= LIMIT, "{entry:?}");
             }
         }
     }
@@ -262,7 +262,7 @@ proptest! {
         let mut served = 0;
         // A round may only let somebody go, and the next one only give back.
         for _ in 0..2 * requests.len() + 2 {
-            let waiting: Vec<_> = bench.state.line().into_iter().map(|entry| entry.id.clone()).collect();
+            let waiting: Vec<_> = bench.state.queue().into_iter().map(|entry| entry.id.clone()).collect();
             for request in &requests {
                 if bench.holds(request) {
                     bench.release(request);
@@ -272,7 +272,7 @@ proptest! {
                 }
             }
         }
-        prop_assert!(bench.state.line().is_empty() && bench.state.entries().count() == 0, "{served} served");
+        prop_assert!(bench.state.queue().is_empty() && bench.state.entries().count() == 0, "{served} served");
     }
 }
 
@@ -501,20 +501,20 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
     };
     let refused = ControllerRejection {
         controller: controller(),
-        words: "agents are busy".into(),
+        message: "agents are busy".into(),
         fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
         at: bench.now(),
     };
     let late = bench
         .state
-        .no_room(&first.id, Timestamp::from_millis(1), refused.clone(), bench.now());
+        .reject_create(&first.id, Timestamp::from_millis(1), refused.clone(), bench.now());
     assert!(
         matches!(late, Err(TransitionError::Moved { .. })),
         "only the call of this intent counts"
     );
     let step = bench
         .state
-        .no_room(&first.id, fence, refused, bench.now())
+        .reject_create(&first.id, fence, refused, bench.now())
         .unwrap();
     bench.take(step);
     let waiting = bench.waiting(&second);

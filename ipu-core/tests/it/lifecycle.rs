@@ -18,6 +18,6 @@ fn plan_of(world: &JobWorld) -> Plan {
 /// One whole pass.
 fn pass(world: &mut JobWorld) -> Plan {
     let plan = plan_of(world);
-    world.pass(&plan).unwrap();
+    world.reconcile(&plan).unwrap();
     plan
 }

@@ -41,7 +41,7 @@ fn ours_are_held_others_are_cordoned_as_foreign_and_bad_ipus_as_unhealthy() {
     let partitions = [partition("p1", 4, 0..4), partition("theirs", 2, [8, 9])];
     let observed = observe(&partitions, &[at(1), at(15), at(40)]);
     let inventory = observed.inventory;
-    assert_eq!(observed.misfits, []);
+    assert_eq!(observed.conflicts, []);
     assert_eq!(
         inventory.block_of(&id("p1")).unwrap().to_string(),
         "IPUs 0 to 3 of link domain 0"
@@ -64,7 +64,7 @@ fn a_partition_of_untold_place_still_counts() {
         partition("p1", 1, [1]),
     ];
     let observed = observe(&partitions, &[]);
-    assert_eq!(observed.misfits, []);
+    assert_eq!(observed.conflicts, []);
     assert_eq!(observed.inventory.free(), 16 - 2 - 8 - 1);
     // The largest first, so that what is known to exist finds room.
     assert_eq!(
@@ -88,7 +88,7 @@ fn what_does_not_add_up_is_told_and_still_counts() {
     ];
     let observed = observe(&partitions, &[]);
     let told: Vec<String> = observed
-        .misfits
+        .conflicts
         .iter()
         .map(|(id, misfit)| format!("{id}: {misfit}"))
         .collect();
@@ -102,7 +102,7 @@ fn what_does_not_add_up_is_told_and_still_counts() {
         ]
     );
     assert!(matches!(
-        observed.misfits[3].1,
+        observed.conflicts[3].1,
         ListingConflict::NoRoom { ipus: 16 }
     ));
     assert_eq!(observed.inventory.free(), 16 - 4 - 2 - 2 - 2);

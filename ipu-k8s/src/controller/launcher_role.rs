@@ -159,7 +159,7 @@ fn starts_launcher(plan: &Plan, instance: u32) -> bool {
 fn has_not_begun(memory: Option<&InstanceStatus>, seen: &ObservedJob, instance: u32) -> bool {
     let new = memory.is_none_or(|memory| {
         memory.attempt == 0
-            && memory.given_back == 0
+            && memory.unused_releases == 0
             && memory.running_since.is_none()
             && memory.outcome.is_none()
     });

@@ -78,7 +78,9 @@ fn is_new_message(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, 
         let index = reason.numbers.get("instance").copied();
         let mut all = status.instances.iter();
         let known = all.find(|known| index == Some(u64::from(known.index)));
-        known.map_or((false, 0), |known| (known.state == "Failed", known.given_back))
+        known.map_or((false, 0), |known| {
+            (known.state == "Failed", known.unused_releases)
+        })
     };
     let ((had_failed, before), (has_failed, now)) = (of(before), of(after));
     ["WorkerGone", "LauncherGone"].contains(&&*reason.code)

@@ -172,11 +172,11 @@ pub struct InstanceReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<u32>,
     /// How often in a row its partition was given back because nothing could run on it.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub given_back: u32,
+    #[serde(rename = "givenBack", skip_serializing_if = "is_zero")]
+    pub unused_releases: u32,
     /// Why its partition was given back the last time, while `givenBack` is not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub given_back_because: Option<Reason>,
+    #[serde(rename = "givenBackBecause", skip_serializing_if = "Option::is_none")]
+    pub unused_release_reason: Option<Reason>,
 }
 
 /// What failed first, not the cascade that followed it. It survives the clean-up of what it speaks of.
@@ -193,7 +193,7 @@ pub struct FailureReport {
     pub worker: Option<u32>,
     /// The name of what failed: of a Kubernetes Pod, or of a partition.
     pub name: String,
-    /// `Worker`, `Launcher` or `Partition`.
+    /// `PodReadiness`, `Launcher` or `Partition`.
     pub kind: String,
     /// The node that it ran on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -379,8 +379,10 @@ impl InstanceReport {
         status.running_since = self.running_time.map(|time| time.0);
         status.launched = self.launch_time.map(|time| time.0);
         status.done.clone_from(&self.done);
-        status.given_back = self.given_back;
-        status.given_back_because.clone_from(&self.given_back_because);
+        status.unused_releases = self.unused_releases;
+        status
+            .unused_release_reason
+            .clone_from(&self.unused_release_reason);
         status
     }
 
@@ -405,8 +407,9 @@ impl InstanceReport {
         self.running_time = status.running_since.map(Time);
         self.launch_time = status.launched.map(Time);
         self.done.clone_from(&status.done);
-        self.given_back = status.given_back;
-        self.given_back_because.clone_from(&status.given_back_because);
+        self.unused_releases = status.unused_releases;
+        self.unused_release_reason
+            .clone_from(&status.unused_release_reason);
     }
 
     /// Whether it has ended for good.

@@ -355,12 +355,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let now = self.window().now;
         let refused = ControllerRejection {
             controller: at.name.clone(),
-            words,
+            message: words,
             fingerprint,
             at: now,
         };
         let id = entry.id.clone();
-        let moved = self.apply(move |state| state.no_room(&id, fence, refused.clone(), now));
+        let moved = self.apply(move |state| state.reject_create(&id, fence, refused.clone(), now));
         match moved.await {
             Ok(()) => {
                 self.book.forget(&entry.id);

@@ -177,7 +177,7 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
             *hardware = Some(Hardware { at: now, known });
         }
         let known = hardware.as_ref().and_then(|hardware| hardware.known.as_ref());
-        Ok(Arc::new(listing(name, partitions, known).asked_at(asked)))
+        Ok(Arc::new(listing(name, partitions, known).requested_at(asked)))
     }
 
     async fn ask_hardware(

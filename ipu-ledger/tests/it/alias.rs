@@ -170,7 +170,7 @@ async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
     ledger
         .pool()
         .set_same_as(first.name(), Some(second.name().clone()));
-    controller.lose_everything();
+    controller.lose_partitions();
     advance(1).await;
     let answer = ledger.ensure(request("all", 16)).await.unwrap();
     assert!(matches!(answer, EnsureOutcome::Waiting(_)), "{answer:?}");
@@ -191,7 +191,7 @@ async fn a_controller_with_two_names_that_comes_back_empty_gives_no_ipu_twice() 
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     advance(1).await;
     ledger.stats().await.unwrap();
-    controller.lose_everything();
+    controller.lose_partitions();
     advance(1).await;
     is_beside(&ledger, &half).await;
 }
@@ -204,7 +204,7 @@ async fn a_holder_under_the_second_name_counts_once_its_controller_is_known_to_b
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     advance(1).await;
     ledger.stats().await.unwrap();
-    controller.lose_everything();
+    controller.lose_partitions();
     advance(1).await;
     is_beside(&ledger, &half).await;
 }
@@ -220,7 +220,7 @@ async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledge
     let entries = ledger.list().await.unwrap();
     assert_eq!(entries[0].aliases.iter().collect::<Vec<_>>(), [&name("first")]);
     drop(ledger);
-    controller.lose_everything();
+    controller.lose_partitions();
     advance(1).await;
     let ledger = listed_twice(&controller, store);
     is_beside(&ledger, &half).await;

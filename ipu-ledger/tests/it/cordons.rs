@@ -46,7 +46,7 @@ async fn a_controller_that_would_choose_what_is_cordoned_is_told_other_ipus() {
     );
     let spec = PartitionSpec::of_size(1.try_into().unwrap());
     let room = ledger.query(&spec).await.unwrap().remove(0).1.unwrap();
-    assert_eq!((room.free, room.fits), (0, 0));
+    assert_eq!((room.free, room.fit_count), (0, 0));
     let stats = ledger.stats().await.unwrap();
     assert_eq!(
         (stats.used, stats.available, stats.cordoned, stats.ipus),
@@ -68,14 +68,26 @@ async fn who_waits_for_what_is_cordoned_goes_as_soon_as_it_is_lifted() {
     advance(5).await;
     assert!(!waiting.is_finished());
     let other = "somebody".parse().unwrap();
-    let error = ledger.lift(&cordon.id, &other).await.unwrap_err();
+    let error = ledger.uncordon(&cordon.id, &other).await.unwrap_err();
     assert!(
         matches!(error, LedgerError::Illegal(TransitionError::OtherCordon { .. })),
         "{error}"
     );
-    assert!(ledger.lift(&cordon.id, &cordon.owner).await.unwrap().is_some());
+    assert!(
+        ledger
+            .uncordon(&cordon.id, &cordon.owner)
+            .await
+            .unwrap()
+            .is_some()
+    );
     waiting.await.unwrap().unwrap();
-    assert!(ledger.lift(&cordon.id, &cordon.owner).await.unwrap().is_none());
+    assert!(
+        ledger
+            .uncordon(&cordon.id, &cordon.owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +101,7 @@ async fn a_holder_that_the_controller_lost_is_made_again_where_it_was_although_t
     let before = bench.controller.ipus(&id("a"));
     let cordoned = ledger.cordon(cordon(&topology, 0)).await.unwrap();
     assert_eq!(cordoned.holders[0].owner, Some(owner("a")));
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     let mut next = request("a", 4);
     next.attempt = 1;
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();

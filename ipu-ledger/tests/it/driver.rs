@@ -73,7 +73,7 @@ impl Two {
 #[tokio::test(start_paused = true)]
 async fn a_create_that_arrived_twice_and_found_its_own_room_taken_has_made_the_partition() {
     let two = Two::new();
-    two.first.look_for_room_first();
+    two.first.check_capacity_first();
     two.first.script([Some(Fault::Duplicate)]);
     let grant = two
         .ledger()
@@ -102,7 +102,7 @@ async fn what_has_gone_to_another_controller_is_not_made_where_a_slow_driver_loo
     let other = two.ledger();
     let slow = tokio::spawn(async move { other.ensure(request("a", 4)).await });
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    two.first.lose_everything();
+    two.first.lose_partitions();
     slow.await.unwrap().unwrap();
     assert_eq!(going.await.unwrap().unwrap().controller, name("second"));
     assert_eq!((two.first.ids(), two.second.ids()), (vec![], vec![id("a")]));
@@ -138,7 +138,7 @@ async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_and_again() {
     let bench = bench();
-    bench.controller.hide_everything();
+    bench.controller.hide_partitions();
     let ledger = bench.ledger();
     let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("there is no room");
@@ -256,7 +256,7 @@ async fn what_a_controller_forgot_is_not_given_to_somebody_else() {
     ledger.repair(&crate::setup::all_live).await.unwrap();
     let places = ledger.get(&id("a")).await.unwrap().unwrap().places;
     assert_eq!(places.len(), 8, "repair notes where it is");
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     ledger.repair(&crate::setup::all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "failed");
 
@@ -433,7 +433,7 @@ async fn a_query_counts_what_fits_beside_everybody_who_holds() {
     let mut fits = Vec::new();
     for size in [1, 2, 4, 8, 16] {
         let (_, room) = ledger.query(&spec(size)).await.unwrap().remove(0);
-        fits.push(room.unwrap().fits);
+        fits.push(room.unwrap().fit_count);
     }
     assert_eq!(fits, [12, 6, 3, 1, 0]);
 }

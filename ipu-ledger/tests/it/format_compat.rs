@@ -149,7 +149,7 @@ fn start(build: Build, controller: &FakeController, topology: &Topology, store: 
     let name = ControllerName::new("pod:8090").unwrap();
     let mut options = LedgerOptions::default();
     options.topologies.insert(name.clone(), topology.clone());
-    options.line_poll = Duration::from_millis(50);
+    options.queue_poll_interval = Duration::from_millis(50);
     options.longest_poll = Duration::from_millis(20);
     // A call of this controller ends with its caller.
     options.settle = Duration::ZERO;
@@ -263,7 +263,7 @@ pub(crate) async fn refuse_what_only_this_build_knows(open: impl AsyncFn() -> An
         "{error}"
     );
     assert_eq!(controller.ids(), [request(1).id]);
-    this.lift(&"fan".parse().unwrap(), &"admin".parse().unwrap())
+    this.uncordon(&"fan".parse().unwrap(), &"admin".parse().unwrap())
         .await
         .unwrap();
     previous.release(&request(1).id, &owner, None).await.unwrap();

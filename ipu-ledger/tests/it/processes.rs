@@ -27,7 +27,7 @@ fn controller(address: &str) -> Arc<GrpcController> {
 fn ledger(address: &str, path: PathBuf) -> Ledger<GrpcController, SqliteStore> {
     let pool = ControllerPool::single(ControllerName::new("pod").unwrap(), controller(address));
     let mut options = LedgerOptions::default();
-    options.line_poll = Duration::from_millis(20);
+    options.queue_poll_interval = Duration::from_millis(20);
     options.listing_age = Duration::from_millis(20);
     Ledger::new(pool, SqliteStore::open(path).unwrap(), options)
 }

@@ -68,7 +68,7 @@ async fn whoever_was_refused_while_an_earlier_create_is_not_settled_asks_ever_le
     bench
         .controller
         .script([Some(Fault::Late(Duration::from_secs(3600)))]);
-    bench.controller.hide_everything();
+    bench.controller.hide_partitions();
     let ledger = bench.ledger();
     let mut unheard = |_: &ipu_ledger::QueueStatus| {};
     let wait = ledger.ensure_active(request("a", 4), &mut unheard);

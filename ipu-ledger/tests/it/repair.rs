@@ -80,7 +80,7 @@ async fn an_orphan_that_its_controller_has_lost_is_not_reclaimed_as_active() {
     let ledger = bench.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.repair(&all_dead).await.unwrap();
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     advance(1).await;
     ledger.repair(&all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "failed");

@@ -28,10 +28,10 @@ async fn what_was_given_back_since_is_not_made_again() {
         "{:?}",
         seen.state
     );
-    other.go_on(&seen).await.unwrap();
+    other.resume(&seen).await.unwrap();
     until_gone(&one, "mine").await;
     for ledger in [&one, &other] {
-        ledger.go_on(&seen).await.unwrap();
+        ledger.resume(&seen).await.unwrap();
         assert_eq!(ledger.list().await.unwrap(), []);
     }
     assert_eq!(bench.controller.ids(), []);
@@ -51,11 +51,11 @@ async fn what_is_asked_for_again_is_not_given_back_by_whoever_saw_it_go() {
         seen.state
     );
     while one.get(&id("mine")).await.unwrap().is_some() {
-        other.go_on(&seen).await.unwrap();
+        other.resume(&seen).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
-    other.go_on(&seen).await.unwrap();
+    other.resume(&seen).await.unwrap();
     let entry = one.get(&id("mine")).await.unwrap().unwrap();
     assert_eq!(entry.state, EntryState::Active);
     assert_eq!(bench.controller.ids(), [id("mine")]);
@@ -102,6 +102,6 @@ async fn whoever_goes_on_with_what_he_saw_before_takes_no_new_priority_back() {
     let mut urgent = request("mine", 4);
     urgent.priority = 3;
     one.ensure(urgent).await.unwrap();
-    other.go_on(&seen).await.unwrap();
+    other.resume(&seen).await.unwrap();
     assert_eq!(one.get(&id("mine")).await.unwrap().unwrap().priority, 3);
 }

@@ -186,10 +186,10 @@ async fn no_fence_is_moved_back_by_a_process_that_was_suspended_before_it_wrote(
     let suspended = Ledger::new(pool, store.clone(), bench.options.clone());
     let other = async {
         advance(PAUSE - 2).await;
-        bench.ledger().go_on(&seen).await.unwrap();
+        bench.ledger().resume(&seen).await.unwrap();
         fence_of(&bench.ledger().get(&id("a")).await.unwrap().unwrap().state)
     };
-    let (done, moved_on) = tokio::join!(suspended.go_on(&seen), other);
+    let (done, moved_on) = tokio::join!(suspended.resume(&seen), other);
     done.unwrap();
     assert!(moved_on > fence, "the other process moved the fence on");
     assert!(

@@ -72,7 +72,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
+    /// [`ClientError::StartupDelay`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
     /// [`put`](Self::put) answers.
     pub async fn ensure_active(
         &self,
@@ -90,7 +90,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
+    /// [`ClientError::StartupDelay`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
     /// [`partition`](Self::partition) answers.
     pub async fn wait_active(
         &self,
@@ -144,9 +144,9 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] if it is not gone in time: the proxy goes on by itself. And what [`delete`](Self::delete)
+    /// [`ClientError::StartupDelay`] if it is not gone in time: the proxy goes on by itself. And what [`delete`](Self::delete)
     /// answers.
-    pub async fn wait_gone(
+    pub async fn wait_released(
         &self,
         id: &PartitionId,
         how: &DeletePartition,
@@ -173,7 +173,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] if somebody holds something for longer, and what [`cordon`](Self::cordon) answers.
+    /// [`ClientError::StartupDelay`] if somebody holds something for longer, and what [`cordon`](Self::cordon) answers.
     pub async fn drain(
         &self,
         what: &CordonRequest,

@@ -105,7 +105,7 @@ async fn ipus_that_do_not_exist_or_do_not_match_are_refused(lab: Harness) -> Cas
     pod.lists_exactly(&[]).await
 }
 
-/// "`NotFound` of a call about an existing partition, else `Refused`" (reference, Errors): taken for the partition, it would
+/// "`NotFound` of a call about an existing partition, else `ControllerRejection`" (reference, Errors): taken for the partition, it would
 /// let a held one pass for gone.
 async fn an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;

@@ -107,7 +107,7 @@ fn options(topology: Topology) -> LedgerOptions {
     options.settle = SETTLE;
     options.first_poll = Duration::from_millis(1);
     options.longest_poll = Duration::from_millis(50);
-    options.line_poll = Duration::from_millis(25);
+    options.queue_poll_interval = Duration::from_millis(25);
     options.topologies.insert(name(), topology);
     options
 }

@@ -73,7 +73,7 @@ async fn whatever_is_lost_a_partition_is_removed(lab: Harness) -> CaseOutcome {
     pod.is_all_free(16).await
 }
 
-/// The guarantees of `Retrying`.
+/// The guarantees of `RetryLayer`.
 async fn retries_settle_what_was_lost(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     for call in 1..=2 {
@@ -97,7 +97,7 @@ async fn retries_settle_what_was_lost(lab: Harness) -> CaseOutcome {
     pod.is_all_free(16).await
 }
 
-/// An id that is taken comes before a lack of room (reference, Errors; `Retrying`: "only tried again if it is not there").
+/// An id that is taken comes before a lack of room (reference, Errors; `RetryLayer`: "only tried again if it is not there").
 async fn a_creation_whose_reply_was_lost_is_not_taken_for_a_full_pod(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let faulty = Faulty::new(&pod.controller, |kind, call| {
@@ -183,7 +183,7 @@ async fn a_caller_who_does_not_wait_can_try_again(lab: Harness) -> CaseOutcome {
     pod.is_all_free(16).await
 }
 
-/// The guarantees of `Retrying`, with faults in any order.
+/// The guarantees of `RetryLayer`, with faults in any order.
 async fn retries_bridge_a_controller_that_fails_now_and_then(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let mut random = Random::new(7);

@@ -133,7 +133,7 @@ async fn a_call_that_is_delivered_twice_is_done_once(lab: Harness) -> CaseOutcom
     pod.is_all_free(16).await
 }
 
-/// The guarantees of `Retrying`, behind the transport.
+/// The guarantees of `RetryLayer`, behind the transport.
 async fn retries_bridge_a_wire_that_breaks_now_and_then(lab: Harness) -> CaseOutcome {
     let pod = lab.pod(Setup::quick(Topology::pod16())).await;
     let controller = RetryLayer::new(pod.controller.clone(), attempts(8));

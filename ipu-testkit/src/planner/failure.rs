@@ -5,7 +5,7 @@ use std::fmt;
 use ipu_core::{BrokenPlan, Observation};
 use serde_json::json;
 
-use super::job_dsl::raw_job_from_words;
+use super::job_dsl::raw_job_from_dsl;
 
 /// What [`check_planner`](crate::check_planner) proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +69,7 @@ impl PlannerFailure {
     /// The case as a request for `ipuctl decide`, in JSON.
     #[must_use]
     pub fn request(&self) -> String {
-        let job = raw_job_from_words(self.job.iter().map(String::as_str));
+        let job = raw_job_from_dsl(self.job.iter().map(String::as_str));
         json!({"format": Observation::FORMAT, "job": job.ok(), "observation": self.seen}).to_string()
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 /// # Errors
 ///
 /// A word that is not one of these, in a sentence.
-pub fn raw_job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<RawJob, String> {
+pub fn raw_job_from_dsl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<RawJob, String> {
     let mut spec = json!({"ipusPerJobInstance": 4, "jobInstances": 1, "workers": {}});
     for word in words {
         let (key, value) = word
@@ -54,13 +54,13 @@ pub fn raw_job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Resul
 /// # Errors
 ///
 /// A word that is not one, or every violation of the job, a line each.
-pub fn job_from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<JobSpec, String> {
+pub fn job_from_dsl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<JobSpec, String> {
     let words: Vec<&str> = words.into_iter().collect();
     let mut limits = Limits::default();
     for number in words.iter().filter_map(|word| word.strip_prefix("requested=")) {
         limits = limits.with_max_requested(requested(number)?);
     }
-    parse(&raw_job_from_words(words)?, &limits)
+    parse(&raw_job_from_dsl(words)?, &limits)
 }
 
 fn requested(number: &str) -> Result<u32, String> {

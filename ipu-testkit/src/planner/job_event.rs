@@ -73,7 +73,7 @@ impl JobEvent {
             Self::Progress => world.progress(),
             Self::Ready => world.partitions_progress(),
             Self::After(seconds) => world.after(Duration::from_secs(*seconds)),
-            Self::Room(room) => world.room = *room,
+            Self::Room(room) => world.capacity = *room,
             Self::Change(words) => world.change(words.iter().map(String::as_str))?,
             Self::Delete => world.seen.deleted = true,
             Self::PartitionFails(instance) => {
@@ -87,7 +87,7 @@ impl JobEvent {
             }
             Self::PartitionGone(instance) => world.instance(*instance).partition = PartitionFacts::Absent,
             Self::Process(instance, who, ProcessEnd::Vanishes) => world.forget(*instance, *who),
-            Self::Process(instance, who, ProcessEnd::IsTaken) => world.take(*instance, *who),
+            Self::Process(instance, who, ProcessEnd::IsTaken) => world.reserve(*instance, *who),
             Self::Process(instance, who, fate) => {
                 let known = world.process(*instance, *who);
                 // What has ended stays as it ended.

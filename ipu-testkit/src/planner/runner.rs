@@ -20,7 +20,7 @@ use super::failure::{PlannerFailure, PlannerProperty};
 use super::job_event::{EventEffect, JobEvent, ProcessEnd, happenings};
 use super::report::PlannerReport;
 use super::world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
-use crate::strategies::{consistent_observations, job_words, observations};
+use crate::strategies::{consistent_observations, job_dsl, observations};
 
 /// How many random observations for each life: they are that much cheaper.
 const OBSERVATIONS: u32 = 5;
@@ -69,18 +69,18 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     fn some(&self, options: PlannerOptions, round: u8) -> Checked<()> {
         let cases = options.cases;
         let many = PlannerOptions::with_cases(options, cases.saturating_mul(OBSERVATIONS));
-        search(many, round, &(job_words(), observations()), |(words, seen)| {
+        search(many, round, &(job_dsl(), observations()), |(words, seen)| {
             self.report.borrow_mut().observations += 1;
             let mut world = world(words);
             world.seen = seen;
             self.plan(&world).map(drop)
         })?;
-        let lives = (job_words(), vec(events(), 0..50));
+        let lives = (job_dsl(), vec(events(), 0..50));
         search(options, round, &lives, |(words, events)| {
             self.report.borrow_mut().lives += 1;
             self.life(words, &events.concat())
         })?;
-        let states = (job_words(), consistent_observations());
+        let states = (job_dsl(), consistent_observations());
         search(options, round, &states, |(words, seen)| {
             self.report.borrow_mut().states += 1;
             self.life_from(words, seen)
@@ -112,7 +112,9 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     fn pass(&self, world: &mut JobWorld) -> Checked<Plan> {
         let plan = self.plan(world)?;
         let before = world.clone();
-        world.pass(&plan).map_err(|trespass| shared(&before, &trespass))?;
+        world
+            .reconcile(&plan)
+            .map_err(|trespass| shared(&before, &trespass))?;
         Ok(plan)
     }
 
@@ -158,7 +160,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             .inspect_err(|_| story.push("pass".into()))?;
         story.extend(["change suspend=no", "room", "settle"].map(String::from));
         change(&mut world, "suspend=no");
-        world.room = CapacityState::Free;
+        world.capacity = CapacityState::Free;
         let phase = self.comes_to_rest(&mut world)?;
         if !phase.is_finished() && world.job.instances() > 0 {
             story.extend(everything_succeeds(&mut world));
@@ -323,7 +325,7 @@ fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<P
         property,
         broken: Vec::new(),
         detail,
-        job: world.words().to_vec(),
+        job: world.text().to_vec(),
         seen: world.seen.clone(),
         story: None,
     })

@@ -7,7 +7,7 @@ use ipu_core::{
     ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
-use super::job_dsl::job_from_words;
+use super::job_dsl::job_from_dsl;
 
 /// The facts about one job, which effects and happenings change. Fast: a whole life takes microseconds.
 ///
@@ -33,7 +33,7 @@ pub struct JobWorld {
     /// What is observed of it now, the record of the last pass included.
     pub seen: Observation,
     /// Whether there is room for another partition.
-    pub room: CapacityState,
+    pub capacity: CapacityState,
     /// Whether the job was let go of.
     pub finalized: bool,
     words: Vec<String>,
@@ -93,9 +93,9 @@ impl JobWorld {
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Result<Self, String> {
         let words: Vec<String> = words.into_iter().map(Into::into).collect();
         Ok(Self {
-            job: job_from_words(words.iter().map(String::as_str))?,
+            job: job_from_dsl(words.iter().map(String::as_str))?,
             seen: Observation::for_new_job(Timestamp::from_millis(0)),
-            room: CapacityState::Free,
+            capacity: CapacityState::Free,
             finalized: false,
             words,
         })
@@ -103,7 +103,7 @@ impl JobWorld {
 
     /// The words that describe the job.
     #[must_use]
-    pub fn words(&self) -> &[String] {
+    pub fn text(&self) -> &[String] {
         &self.words
     }
 
@@ -115,7 +115,7 @@ impl JobWorld {
     pub fn change<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let mut all = self.words.clone();
         all.extend(words.into_iter().map(String::from));
-        self.job = job_from_words(all.iter().map(String::as_str))?;
+        self.job = job_from_dsl(all.iter().map(String::as_str))?;
         self.words = all;
         Ok(())
     }
@@ -125,7 +125,7 @@ impl JobWorld {
     /// # Errors
     ///
     /// The first effect that is refused; those before it are applied, and nothing is recorded.
-    pub fn pass(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
+    pub fn reconcile(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
         plan.effects.iter().try_for_each(|effect| self.apply(effect))?;
         self.seen.status = plan.status.clone();
         Ok(())
@@ -165,7 +165,7 @@ impl JobWorld {
     }
 
     /// Others take a process away. That it had not ended is known of it from now on.
-    pub fn take(&mut self, instance: u32, who: ProcessRole) {
+    pub fn reserve(&mut self, instance: u32, who: ProcessRole) {
         let process = self
             .process(instance, who)
             .filter(|process| process.phase.is_alive());
@@ -241,7 +241,7 @@ impl JobWorld {
     }
 
     fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), SafetyViolation> {
-        let room = self.room;
+        let room = self.capacity;
         let facts = self.instance(instance);
         let made = PartitionFacts::Pending { attempt };
         facts.partition = match &facts.partition {

@@ -143,7 +143,7 @@ pub(super) struct BrokenProperty {
 pub(super) enum Reproduction {
     /// To place panics.
     Placing,
-    /// The answer is `Illegal`.
+    /// The answer is `TransitionError`.
     Illegal,
     /// The answer is not `Fits`.
     NoFit,

@@ -1,6 +1,6 @@
 //! The replay: jobs come, wait in line, are placed by the policy, end.
 //!
-//! The line has the order and the limit of the ledger's ([`LineRules`]): higher priority first, then who came first;
+//! The line has the order and the limit of the ledger's ([`QueuePolicy`]): higher priority first, then who came first;
 //! whoever does not fit is passed by later ones at most 16 times, and then holds back everybody behind it. The code is
 //! not the ledger's, for two reasons: the ledger places by first fit or leaves the choice to the controller, while here
 //! the policy chooses; and it works out blockers and times for each answer, which nobody reads here. A test replays
@@ -25,7 +25,7 @@ use super::wait_reason::WaitReason;
 #[non_exhaustive]
 pub struct ScoreOptions {
     /// How often later jobs may go first before one that waits holds them back; that of the ledger by default
-    /// ([`LineRules::overtake_limit`]). With 0 it is first come first served.
+    /// ([`QueuePolicy::overtake_limit`]). With 0 it is first come first served.
     pub overtake_limit: u32,
 }
 
@@ -87,7 +87,7 @@ impl Replay {
 /// Lets the jobs of `trace` come, wait, run and end on `inventory` with `policy` choosing where.
 ///
 /// Whoever holds or cordons IPUs of `inventory` does so to the end. A policy that answers a block that is not legal
-/// does not get it: the job waits as [`Cause::Illegal`]. A job that the hardware cannot hold is refused; one that waits
+/// does not get it: the job waits as [`Cause::TransitionError`]. A job that the hardware cannot hold is refused; one that waits
 /// when nothing happens any more is [`JobOutcome::Stranded`].
 ///
 /// The time that it takes grows with the number of jobs and of different priorities, not with the length of the line.

@@ -51,7 +51,7 @@ pub struct SwfOptions {
     /// How many processors of the file are one IPU; 1 by default. A job gets the IPUs that its processors make, rounded
     /// up to a whole number and then up to a power of two.
     pub processors_per_ipu: NonZeroU32,
-    /// Jobs of more IPUs are skipped as [`Skip::TooLarge`]; [`IpuCount::MAX`] by default.
+    /// Jobs of more IPUs are skipped as [`SkipReason::TooLarge`]; [`IpuCount::MAX`] by default.
     pub largest: IpuCount,
     /// The priority of the jobs of a queue. Queues that are not here have what the file says of them in a comment such as
     /// `; Queue: 3 priority 10` (as [`Trace::to_swf`] writes them), else 0.

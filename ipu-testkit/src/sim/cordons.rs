@@ -93,7 +93,7 @@ pub(super) async fn uncordon(world: &Arc<SimWorld>) -> bool {
     world.state().cordons.remove(0);
     world.say("administrator", format_args!("lifts {id}"));
     // A store that fails is asked again.
-    while other_ledger(world).await.lift(&id, &owner()).await.is_err() {
+    while other_ledger(world).await.uncordon(&id, &owner()).await.is_err() {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     world.count_event("cordon lifted");

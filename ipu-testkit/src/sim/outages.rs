@@ -70,7 +70,7 @@ fn empty(world: &SimWorld, name: &ControllerName) {
         .map(|held| format!("{} on {:x?}", held.id, held.masks))
         .collect();
     let lost: Vec<PartitionId> = held.into_iter().map(|held| held.id).collect();
-    controller.lose_everything();
+    controller.lose_partitions();
     controller.come_up();
     let entries = world.store.entries();
     // After a loss of the ledger, the controller had the only record of some partitions, and of others no owner is known.

@@ -115,7 +115,7 @@ impl Profile {
             controller.operation(Duration::from_millis(u64::from(5 + random.below(2_000))));
             controller.choose(self.choice);
             if self.seed.is_multiple_of(2) {
-                controller.look_for_room_first();
+                controller.check_capacity_first();
             }
             controller.finish_dropped_calls(if self.call_faults > 0 { 50 } else { 0 });
             if random.chance(15) {
@@ -136,7 +136,7 @@ impl Profile {
         let mut options = LedgerOptions::default();
         let clock = Arc::clone(world);
         options.clock = Arc::new(move || clock.now());
-        options.line = self.line.clone();
+        options.queue = self.line.clone();
         options.orphan_grace = self.orphan_grace;
         options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {

@@ -175,7 +175,7 @@ async fn settle(world: &Arc<SimWorld>) -> bool {
         };
     }
     world.say("world", "everybody has settled");
-    let line = other_ledger(world).await.line().await.unwrap_or_default();
+    let line = other_ledger(world).await.queue().await.unwrap_or_default();
     let could = line
         .into_iter()
         .filter(|(_, verdict)| matches!(verdict, QueueDecision::Start { .. }));

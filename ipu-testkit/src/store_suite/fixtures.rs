@@ -100,7 +100,7 @@ pub(super) fn of_every_kind() -> Vec<Entry> {
 fn every_state() -> Vec<EntryState> {
     let refused = ControllerRejection {
         controller: controller(),
-        words: TEXT.into(),
+        message: TEXT.into(),
         fingerprint: u64::MAX,
         at: Timestamp::from_millis(u64::MAX),
     };
@@ -141,7 +141,7 @@ fn full(name: &str, state: EntryState) -> Entry {
         allocation: Some(made(AllocationId::new("alloc-1"))),
     };
     entry.state = state;
-    entry.passed_over = 16;
+    entry.overtaken = 16;
     entry.controller = Some(controller());
     entry.places = (0..16).rev().map(place).collect();
     entry.placed = PlacedBy::Ledger;

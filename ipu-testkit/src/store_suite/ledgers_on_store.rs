@@ -170,7 +170,7 @@ pub(super) async fn nothing_new_is_placed_on_what_another_process_cordoned<S: Le
         }
     }
     let rule = "what is lifted is placed on again";
-    ok(rule, admin.lift(&cordon.id, &cordon.owner).await)?;
+    ok(rule, admin.uncordon(&cordon.id, &cordon.owner).await)?;
     ok(rule, scheduler.ensure_active(last, &mut |_| {}).await).map(drop)
 }
 
@@ -179,8 +179,8 @@ fn options(topology: &Topology) -> LedgerOptions {
     options.topologies.insert(name(), topology.clone());
     options.first_poll = Duration::from_millis(1);
     options.longest_poll = Duration::from_millis(5);
-    options.line_poll = Duration::from_millis(5);
-    options.patience = Duration::from_millis(50);
+    options.queue_poll_interval = Duration::from_millis(5);
+    options.timeout = Duration::from_millis(50);
     // A call of this controller ends with the caller, and every job is looked after by one caller at a time.
     options.settle = Duration::ZERO;
     // The clock of the timers, so that the two go on together also if they are paused.

@@ -89,7 +89,7 @@ pub enum InventoryChange {
     Vacate(PartitionId),
     /// [`Inventory::cordon`].
     Cordon(CordonOwner, BTreeSet<IpuAddress>),
-    /// [`Inventory::lift`].
+    /// [`Inventory::uncordon`].
     Lift(CordonOwner, BTreeSet<IpuAddress>),
 }
 
@@ -128,7 +128,7 @@ impl InventoryChange {
             }
             Self::Lift(owner, ipus) => {
                 let legal = reference.lift(owner, ipus);
-                let lifted = inventory.lift(owner, ipus.iter().copied());
+                let lifted = inventory.uncordon(owner, ipus.iter().copied());
                 assert_eq!(lifted.is_ok(), legal, "{self:?}: {lifted:?}");
                 legal
             }

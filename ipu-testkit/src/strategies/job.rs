@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use crate::planner::job_dsl::{parse, raw_job_from_words};
+use crate::planner::job_dsl::{parse, raw_job_from_dsl};
 
 /// Small jobs as words ([`raw_job_from_words`]): every shape, restart policy and clean-up policy, up to three instances of
 /// up to two workers, with and without each time limit, of which one, two or all may be in the queue at once. Small, because what goes wrong between three instances goes
 /// wrong between a thousand, and shrinks to less.
-pub fn job_words() -> impl Strategy<Value = Vec<String>> {
+pub fn job_dsl() -> impl Strategy<Value = Vec<String>> {
     let size = (0_u32..4, 1_u32..3).prop_map(|(instances, workers)| {
         vec![format!("instances={instances}"), format!("workers={workers}")]
     });
@@ -52,8 +52,8 @@ pub fn job_words() -> impl Strategy<Value = Vec<String>> {
 
 /// The jobs of [`job_words`] as people write them. Each of them can run.
 pub fn raw_jobs() -> impl Strategy<Value = RawJob> {
-    job_words().prop_map(|words| {
-        raw_job_from_words(words.iter().map(String::as_str)).expect("words of this strategy are words")
+    job_dsl().prop_map(|words| {
+        raw_job_from_dsl(words.iter().map(String::as_str)).expect("words of this strategy are words")
     })
 }
 

@@ -360,11 +360,11 @@ impl LedgerCase {
             let view = controller.view();
             let refused = ControllerRejection {
                 controller: controller.name.clone(),
-                words: "no room".into(),
+                message: "no room".into(),
                 fingerprint: view.listing.map_or(0, |listing| listing.fingerprint()),
                 at: now,
             };
-            let step = self.state.no_room(id, fence, refused, now);
+            let step = self.state.reject_create(id, fence, refused, now);
             self.take(step);
         }
     }
@@ -394,7 +394,7 @@ impl LedgerCase {
         };
         let lives = [known(dead, OwnerLiveness::Dead), known(live, OwnerLiveness::Live)].concat();
         let owners = Owners {
-            lives: lives.into_iter().collect(),
+            liveness: lives.into_iter().collect(),
             claims: BTreeMap::new(),
         };
         let world = self.world();

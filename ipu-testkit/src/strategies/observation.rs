@@ -124,8 +124,8 @@ fn memories() -> impl Strategy<Value = InstanceStatus> {
                 memory.running_since = running_since;
                 memory.launched = launched;
                 memory.done = done;
-                memory.given_back = given_back;
-                memory.given_back_because = (given_back > 0 && attempt != 1).then(late);
+                memory.unused_releases = given_back;
+                memory.unused_release_reason = (given_back > 0 && attempt != 1).then(late);
                 memory
             },
         )

@@ -31,7 +31,7 @@ fn ledgers_are_reached_in_every_state_and_what_is_active_exists_once() {
                 assert_eq!(check_inventory(&controller.inventory), []);
             }
             let judged = case.state.evaluate_queue(&case.world(), &case.rules, case.now);
-            assert_eq!(judged.len(), case.state.line().len());
+            assert_eq!(judged.len(), case.state.queue().len());
             Ok(())
         })
         .unwrap();

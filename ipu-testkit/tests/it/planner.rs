@@ -122,9 +122,9 @@ fn what_happens_is_written_as_it_is_read() {
 #[test]
 fn a_world_refuses_to_share_a_device() {
     let mut world = JobWorld::new(["workers=1"]).unwrap();
-    world.room = CapacityState::Full;
+    world.capacity = CapacityState::Full;
     for _ in 0..3 {
-        world.pass(&plan(&world.job, &world.seen)).unwrap();
+        world.reconcile(&plan(&world.job, &world.seen)).unwrap();
         world.progress();
     }
     assert!(
@@ -133,9 +133,9 @@ fn a_world_refuses_to_share_a_device() {
     );
     let ends = JobEvent::Process(0, ProcessRole::Worker(0), ProcessEnd::Vanishes);
     assert_eq!(ends.inject(&mut world), Ok(EventEffect::Found));
-    world.room = CapacityState::Free;
+    world.capacity = CapacityState::Free;
     for _ in 0..3 {
-        world.pass(&plan(&world.job, &world.seen)).unwrap();
+        world.reconcile(&plan(&world.job, &world.seen)).unwrap();
         world.progress();
     }
     assert!(world.process(0, ProcessRole::Worker(0)).is_some());

@@ -32,7 +32,7 @@ fn the_guide_shows_what_is_said_of_a_broken_policy() {
     let check = PolicyCheck::new()
         .seed(0)
         .cases(256)
-        .made_by("GivesUpEarly::default()");
+        .with_constructor("GivesUpEarly::default()");
     assert_shown(&check.run(GivesUpEarly::default).unwrap_err().to_string());
 }
 
@@ -72,7 +72,7 @@ fn a_broken_policy_panics_with_the_property_that_does_not_hold() {
 #[test]
 fn a_policy_that_never_places_anything_is_not_well_covered() {
     let failure = PolicyCheck::new()
-        .may_decline()
+        .allow_declining()
         .seed(0)
         .cases(32)
         .run(Declines::default)

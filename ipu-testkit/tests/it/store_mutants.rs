@@ -125,7 +125,7 @@ impl Broken {
             | (Fault::LosesLifts, Change::Lift(_)) => None,
             (Fault::DropsPassedOver, Change::Put(entry)) => {
                 let mut entry = Entry::clone(entry);
-                entry.passed_over = 0;
+                entry.overtaken = 0;
                 Some(Change::Put(Arc::new(entry)))
             }
             (Fault::DropsUnsettled, Change::Put(entry)) => {

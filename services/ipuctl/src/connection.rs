@@ -85,7 +85,7 @@ impl Connection {
         let mut rules = LedgerOptions::default();
         rules.liveness = Some(Arc::new(HolderLiveness));
         // The ledger is one user's own.
-        rules.line.namespaces.max_queued = rules.line.length_limit;
+        rules.queue.namespaces.max_queued = rules.queue.length_limit;
         if simulator.is_some() {
             // The simulated controller lives and dies with this process, and so do calls to it.
             rules.settle = Duration::ZERO;

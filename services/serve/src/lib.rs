@@ -1,6 +1,6 @@
 //! The shell of HTTP services: one listener for HTTP/1.1 and HTTP/2, TLS, limits, graceful shutdown.
 //!
-//! [`serve`] accepts connections and hands each request to a [`Handle`], with the [`Peer`] who asks among its extensions,
+//! [`serve`] accepts connections and hands each request to a [`Handler`], with the [`Peer`] who asks among its extensions,
 //! until it is told to stop; then it lets open calls end for a bounded time. [`Tls`] is TLS from PEM files, which may change
 //! meanwhile, or from PEM in memory.
 //! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and

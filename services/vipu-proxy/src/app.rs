@@ -174,7 +174,7 @@ impl App {
                 grant = active => grant.map(|grant| Some(EnsureOutcome::Active(grant))),
                 () = tokio::time::sleep_until(until) => Ok(None),
                 // The worker goes on with a request that is recorded.
-                () = caller.gone() => Ok(None),
+                () = caller.disconnected() => Ok(None),
             }
         });
         let patience = if line == OnNoCapacity::Reject {
@@ -276,10 +276,10 @@ impl App {
 
     /// What everybody in the line is told.
     pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, QueueStatus>, Problem> {
-        let line = self.ledger.line().await?;
+        let line = self.ledger.queue().await?;
         let status = (1..).zip(line).map(|(position, (id, verdict))| match verdict {
             QueueDecision::Wait(waiting) => (id, waiting),
-            _ => (id, QueueStatus::next_in_line(position)),
+            _ => (id, QueueStatus::next_in_queue(position)),
         });
         Ok(status.collect())
     }
@@ -368,7 +368,7 @@ impl App {
                 // Whoever asks for it again meanwhile does not want that to be given back.
                 match app.ledger.get(&released).await? {
                     Some(entry) if matches!(entry.state, EntryState::Releasing { .. }) => {
-                        app.ledger.go_on(&entry).await?;
+                        app.ledger.resume(&entry).await?;
                     }
                     _ => done = Released::Gone,
                 }

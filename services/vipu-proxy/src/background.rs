@@ -134,7 +134,7 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
         .map(|entry| (&entry.id, entry))
         .collect();
     if !queued.is_empty() {
-        for (id, verdict) in app.ledger.line().await? {
+        for (id, verdict) in app.ledger.queue().await? {
             if let (QueueDecision::Start { .. }, Some(entry)) = (verdict, queued.get(&id))
                 && !app.is_driven(&id)
             {
@@ -168,7 +168,7 @@ fn is_asked(app: &App, entry: &Entry) -> bool {
 
 async fn go_on_with(app: &App, entry: Entry) {
     let id = entry.id.clone();
-    if let Err(error) = app.ledger.go_on(&entry).await {
+    if let Err(error) = app.ledger.resume(&entry).await {
         tracing::info!(%id, %error, "later");
     }
 }

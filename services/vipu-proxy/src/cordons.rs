@@ -67,7 +67,7 @@ pub(crate) async fn cordon(
 /// `DELETE /v1/exclusions/{id}`. Safe to repeat.
 pub(crate) async fn lift(app: &App, who: &Identity, id: String) -> Result<Uncordoned, Problem> {
     who.may_act_for_all()?;
-    let lifted = app.ledger.lift(&named("id", id)?, &owner_of(who)?).await?;
+    let lifted = app.ledger.uncordon(&named("id", id)?, &owner_of(who)?).await?;
     app.work.notify_one();
     Ok(Uncordoned::new(lifted.as_ref().map(CordonDocument::from)))
 }

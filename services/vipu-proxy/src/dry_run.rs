@@ -40,7 +40,7 @@ pub(crate) async fn plan(app: &App, asked: DryRunRequest) -> Result<DryRunRespon
         .into_iter()
         .map(|id| named("ifTheseEnded", id))
         .collect::<Result<_, _>>()?;
-    let planned = app.ledger.what_if(&sizes, &ended).await?;
+    let planned = app.ledger.dry_run(&sizes, &ended).await?;
     let planned = planned
         .into_iter()
         .map(|answer| Planned::new(answer.size.get(), answer.controller, answer.why));

@@ -127,7 +127,7 @@ impl Proxy {
                     .ok_or_else(|| StartError::Kubernetes(String::new()))?;
                 let (store, usage, share) = cluster.store().map_err(StartError::Store)?;
                 options.usage = Some(usage);
-                options.line.namespaces.max_queued_bytes = Some(share);
+                options.queue.namespaces.max_queued_bytes = Some(share);
                 store
             }
             StoreChoice::Memory => {
@@ -142,11 +142,11 @@ impl Proxy {
         };
         let metrics = Arc::new(Metrics::default());
         let store = store.measured(&metrics);
-        options.line.order = config.order;
-        config.limits.apply(&mut options.line);
+        options.queue.order = config.order;
+        config.limits.apply(&mut options.queue);
         if let Some(most) = config.max_queued {
-            options.line.namespaces.max_queued = most;
-            options.line.namespaces.max_queued_bytes = None;
+            options.queue.namespaces.max_queued = most;
+            options.queue.namespaces.max_queued_bytes = None;
         }
         let mut files = Vec::new();
         let mut simulator = None;

@@ -35,7 +35,7 @@ pub(crate) fn check<B>(request: &Request<B>, loopback: bool) -> Result<(), Probl
 }
 
 /// Refuses a write that a page can send without the consent of the server: one that is not `application/json`. Without a
-/// body and without `Origin` it is none of a page.
+/// body and without `JobOrigin` it is none of a page.
 pub(crate) fn check_write(headers: &HeaderMap, empty: bool) -> Result<(), Problem> {
     let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();

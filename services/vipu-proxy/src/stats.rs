@@ -70,7 +70,7 @@ pub(crate) async fn query(app: &App, query: CapacityQuery) -> Result<Fit, Proble
     let mut fits = 0;
     for (_, room) in rooms {
         match room {
-            Ok(room) => fits += u64::from(room.fits),
+            Ok(room) => fits += u64::from(room.fit_count),
             Err(reason) => silent.push(reason.message),
         }
     }

@@ -1,5 +1,5 @@
 //! Nodes that are objects only: Kubernetes Pods that are bound to them are said to run, and nothing does. For what is about
-//! objects and their number, on a cluster of [`Extent::Controllers`](crate::Extent::Controllers).
+//! objects and their number, on a cluster of [`ClusterProfile::Controllers`](crate::ClusterProfile::Controllers).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! [`Tools`] finds the programs or builds them from the pinned Go modules in `tests/cluster/tools`. A [`Cluster`] is one
 //! etcd and one kube-apiserver with certificates, service-account keys and RBAC, on ports that were free, with everything
-//! in one directory, and as much besides as its [`Extent`] says; any number run side by side. A node has a network of its
+//! in one directory, and as much besides as its [`ClusterProfile`] says; any number run side by side. A node has a network of its
 //! own, which nothing leaves; it runs [`Image`]s made of files of this machine. A test that wants a cluster says
 //!
 //! ```no_run

@@ -52,9 +52,9 @@ impl Tool {
         Self::KubeApiserver,
         Self::Kubectl,
     ];
-    /// What [`Extent::Controllers`] needs besides.
+    /// What [`ClusterProfile::Controllers`] needs besides.
     pub const SCHEDULING: [Self; 2] = [Self::KubeControllerManager, Self::KubeScheduler];
-    /// What [`Extent::Node`] needs besides.
+    /// What [`ClusterProfile::Node`] needs besides.
     pub const NODE: [Self; 6] = [
         Self::Kubelet,
         Self::KubeProxy,

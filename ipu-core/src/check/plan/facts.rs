@@ -208,7 +208,7 @@ impl<'a> AttemptFacts<'a> {
         self.attempt_is_recorded(instance)
             && self
                 .recorded(instance)
-                .is_some_and(|known| known.given_back > 0 && self.is_pausing(instance))
+                .is_some_and(|known| known.unused_releases > 0 && self.is_pausing(instance))
     }
 
     pub(super) fn is_pausing(&self, instance: u32) -> bool {

@@ -170,7 +170,7 @@ fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Op
     let wrong = |what| Some(BrokenPlan::WrongMemory { instance, what });
     if now.attempt > before.attempt {
         if facts.job.suspend() {
-            return (now.retry_at.is_some() || now.given_back > 0)
+            return (now.retry_at.is_some() || now.unused_releases > 0)
                 .then_some(())
                 .and_then(|()| wrong("a suspended job backs off"));
         }
@@ -179,8 +179,8 @@ fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Op
         let (expected, given_back) = match end {
             End::Well => (after(base), 0),
             End::NothingRuns => (
-                after(back_off(base, before.given_back)),
-                before.given_back.saturating_add(1),
+                after(back_off(base, before.unused_releases)),
+                before.unused_releases.saturating_add(1),
             ),
             // Which of those that failed together had which restart is all the same: the counts are checked together.
             End::Badly(_) => (now.retry_at, 0),
@@ -189,10 +189,10 @@ fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Op
         if now.retry_at != expected || (expected.is_none() && *end != End::Torn) {
             return wrong("its back-off is not the one that is due");
         }
-        if now.given_back != given_back {
+        if now.unused_releases != given_back {
             return wrong("how often its partition was given back in a row");
         }
-        if now.given_back_because.is_some() != (given_back > 0) {
+        if now.unused_release_reason.is_some() != (given_back > 0) {
             return wrong("why its partition was given back");
         }
         return None;
@@ -203,13 +203,16 @@ fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Op
     }
     let launched = now.launched.is_some() || !facts.has_launcher();
     let runs = launched && facts.are_all(&facts.ready(instance));
-    if (now.given_back != before.given_back || runs)
-        && !((runs || facts.job.suspend()) && now.given_back == 0)
+    if (now.unused_releases != before.unused_releases || runs)
+        && !((runs || facts.job.suspend()) && now.unused_releases == 0)
     {
         return wrong("how often its partition was given back in a row");
     }
-    let known = before.given_back_because.as_ref().filter(|_| now.given_back > 0);
-    if now.given_back_because.as_ref() != known {
+    let known = before
+        .unused_release_reason
+        .as_ref()
+        .filter(|_| now.unused_releases > 0);
+    if now.unused_release_reason.as_ref() != known {
         return wrong("why its partition was given back");
     }
     if now.launched != facts.launched(instance) {

@@ -31,9 +31,9 @@ impl Bench {
     /// Free IPUs and how many partitions of 4 fit.
     fn room(&self) -> (u32, u32) {
         let spec = PartitionSpec::of_size(4.try_into().unwrap());
-        let rooms = self.state.room(&self.world(), &spec);
+        let rooms = self.state.free_capacity(&self.world(), &spec);
         let room = rooms[0].1.as_ref().unwrap();
-        (room.free, room.fits)
+        (room.free, room.fit_count)
     }
 }
 
@@ -111,12 +111,12 @@ fn only_its_owner_lifts_an_cordon_and_an_id_is_taken_once() {
         "{taken}"
     );
     other.owner = "somebody".parse().unwrap();
-    assert!(bench.state.lift(&first.id, &other.owner).is_err());
+    assert!(bench.state.uncordon(&first.id, &other.owner).is_err());
     assert_eq!(bench.room(), (12, 3));
-    let step = bench.state.lift(&first.id, &first.owner).unwrap();
+    let step = bench.state.uncordon(&first.id, &first.owner).unwrap();
     assert_eq!(bench.take(step), Some(recorded));
     assert_eq!(bench.room(), (16, 4));
-    let step = bench.state.lift(&first.id, &first.owner).unwrap();
+    let step = bench.state.uncordon(&first.id, &first.owner).unwrap();
     assert_eq!(bench.take(step), None);
 }
 
@@ -136,7 +136,7 @@ fn what_two_cordon_is_placed_on_when_both_have_lifted_it() {
     bench.cordon(&two).unwrap();
     assert_eq!(bench.room(), (12, 3));
     for (lifted, left) in [(&two, (15, 3)), (&one, (16, 4))] {
-        let step = bench.state.lift(&lifted.id, &lifted.owner).unwrap();
+        let step = bench.state.uncordon(&lifted.id, &lifted.owner).unwrap();
         bench.take(step);
         assert_eq!(bench.room(), left);
     }

@@ -13,7 +13,7 @@ fn what_would_fit_is_placed_side_by_side_without_those_who_are_thought_away() {
     let before = bench.state.clone();
     let fits = |sizes: &[u32], ended: &[_]| {
         let sizes: Vec<IpuCount> = sizes.iter().map(|size| (*size).try_into().unwrap()).collect();
-        let answers = bench.state.what_if(&bench.world(), &sizes, ended);
+        let answers = bench.state.dry_run(&bench.world(), &sizes, ended);
         let fits = |answer: &ipu_core::DryRun| {
             assert_eq!(answer.controller.is_some(), answer.why.is_empty(), "{answer:?}");
             answer.controller.is_some()

@@ -138,16 +138,21 @@ fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partiti
     };
     let refused = ControllerRejection {
         controller: controller(),
-        words: "full".into(),
+        message: "full".into(),
         fingerprint: 0,
         at: bench.now(),
     };
-    let early = bench.state.no_room(&job.id, fence, refused.clone(), bench.now());
+    let early = bench
+        .state
+        .reject_create(&job.id, fence, refused.clone(), bench.now());
     assert!(
         matches!(early, Err(TransitionError::Unsettled { until, .. }) if until == Timestamp::from_millis(30_000))
     );
     bench.now = 30_000;
-    let step = bench.state.no_room(&job.id, fence, refused, bench.now()).unwrap();
+    let step = bench
+        .state
+        .reject_create(&job.id, fence, refused, bench.now())
+        .unwrap();
     bench.take(step);
     assert_eq!(bench.state.get(&job.id).unwrap().state.label(), "waiting");
 }

@@ -12,7 +12,7 @@ use super::{Bench, controller, request};
 
 /// A listing that is newer than every entry.
 fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> ControllersSnapshot {
-    let listing = Listing::new(listed, capacity).asked_at(Timestamp::from_millis(u64::MAX));
+    let listing = Listing::new(listed, capacity).requested_at(Timestamp::from_millis(u64::MAX));
     ControllersSnapshot::of(vec![ControllerView {
         name: controller(),
         service: ServiceState::Open,
@@ -118,16 +118,16 @@ fn a_controller_gets_nothing_new_while_it_does_not_list_an_owner_of_unknown_ipus
     let blockers: Vec<_> = waiting.blockers.iter().map(|blocker| &blocker.id).collect();
     assert_eq!(blockers, [&owner.id]);
     let spec = ipu_core::PartitionSpec::of_size(4.try_into().unwrap());
-    assert!(bench.state.room(&emptied(), &spec)[0].1.is_err());
+    assert!(bench.state.free_capacity(&emptied(), &spec)[0].1.is_err());
     let four = [4.try_into().unwrap()];
     assert!(
-        bench.state.what_if(&emptied(), &four, &[])[0]
+        bench.state.dry_run(&emptied(), &four, &[])[0]
             .controller
             .is_none()
     );
     let ended = [owner.id.clone()];
     assert!(
-        bench.state.what_if(&emptied(), &four, &ended)[0]
+        bench.state.dry_run(&emptied(), &four, &ended)[0]
             .controller
             .is_some()
     );

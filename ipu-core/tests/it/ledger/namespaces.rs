@@ -181,6 +181,6 @@ fn an_id_that_follows_from_a_job_is_for_that_job_alone() {
 
 #[test]
 fn a_request_that_is_granted_next_says_so() {
-    let waiting = ipu_core::QueueStatus::next_in_line(1);
+    let waiting = ipu_core::QueueStatus::next_in_queue(1);
     assert_eq!((waiting.position, &*waiting.reason.code), (1, "NextInLine"));
 }

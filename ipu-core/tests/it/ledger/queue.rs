@@ -154,7 +154,7 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, Control
     let mut waiting = Vec::new();
     for (number, dice) in queue.iter().enumerate() {
         let mut entry = entry_of(&asks(100 + number, dice), 100 + number);
-        entry.passed_over = dice.passed_over;
+        entry.overtaken = dice.passed_over;
         // Another partition, or its own, is there under its id.
         let size = entry.spec.size.get();
         let found = if dice.listed == 0 { size } else { 2 * size };
@@ -182,7 +182,7 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, Control
             entry.state = EntryState::Waiting {
                 refused: Some(ControllerRejection {
                     controller: name(controller),
-                    words: format!("no room for {}", entry.id),
+                    message: format!("no room for {}", entry.id),
                     fingerprint: if stands { prints[controller] } else { 7 },
                     at: Timestamp::from_millis(NOW.as_millis() - ago * 1_000),
                 }),
@@ -273,7 +273,7 @@ proptest! {
         let (state, world) = scene(&holders, &queue, last);
         let rules = rules(limit, order, quota);
         let mut model = Walk::new(&state, &world, &rules, NOW);
-        let expected: Vec<_> = state.line().into_iter().map(|entry| (entry.id.clone(), model.step(entry))).collect();
+        let expected: Vec<_> = state.queue().into_iter().map(|entry| (entry.id.clone(), model.step(entry))).collect();
         let judged: Vec<_> = state.evaluate_queue(&world, &rules, NOW).into_iter().map(|(id, verdict)| (id, plain(verdict))).collect();
         prop_assert_eq!(&judged, &expected);
         for (id, verdict) in expected {
@@ -283,11 +283,11 @@ proptest! {
         let next = asks(1_000, &next);
         let entry = entry_of(&next, 1_000);
         let mut model = Walk::new(&state, &world, &rules, NOW);
-        for ahead in state.line().into_iter().filter(|ahead| ahead.priority >= next.priority) {
+        for ahead in state.queue().into_iter().filter(|ahead| ahead.priority >= next.priority) {
             model.step(ahead);
         }
         let expected = model.step(&entry);
-        let passed: Vec<_> = model.passed_by(&entry).into_iter().map(|other| (other.id.clone(), other.passed_over + 1)).collect();
+        let passed: Vec<_> = model.passed_by(&entry).into_iter().map(|other| (other.id.clone(), other.overtaken + 1)).collect();
         let step = state.request(&next, &world, &rules, window()).unwrap();
         match (step.outcome, expected) {
             (Admission::Stay(waiting), expected) => prop_assert_eq!(stay(waiting), expected),
@@ -295,7 +295,7 @@ proptest! {
                 prop_assert_eq!(going.controller, Some(controller));
                 prop_assert_eq!(going.places, places);
                 let puts: Vec<_> = step.changes.iter().filter_map(|change| match change {
-                    Change::Put(other) if other.id != entry.id => Some((other.id.clone(), other.passed_over)),
+                    Change::Put(other) if other.id != entry.id => Some((other.id.clone(), other.overtaken)),
                     _ => None,
                 }).collect();
                 prop_assert_eq!(puts, passed);
@@ -338,18 +338,18 @@ impl Capacity for Counting {
         self.room.has(id)
     }
 
-    fn take(
+    fn reserve(
         &mut self,
         id: &PartitionId,
         spec: &PartitionSpec,
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason> {
         self.count();
-        self.room.take(id, spec, places)
+        self.room.reserve(id, spec, places)
     }
 
-    fn give(&mut self, id: &PartitionId) {
-        self.room.give(id);
+    fn release(&mut self, id: &PartitionId) {
+        self.room.release(id);
     }
 
     fn withhold(&mut self, places: &[IpuPlace]) {
@@ -360,8 +360,8 @@ impl Capacity for Counting {
         self.room.cordon(owner, what)
     }
 
-    fn tally(&self) -> Option<IpuCounts> {
-        self.room.tally()
+    fn counts(&self) -> Option<IpuCounts> {
+        self.room.counts()
     }
 
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {

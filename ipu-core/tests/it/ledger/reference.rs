@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
                 &format!(
                     "{} was passed {} times and goes first now",
                     named(barrier),
-                    barrier.passed_over
+                    barrier.overtaken
                 ),
             );
             let blockers = Vec::from([barrier.id.clone()]);
@@ -165,7 +165,7 @@ impl<'a> Walk<'a> {
         for (other, passes, own) in &mut self.staying {
             if compete((other, *own), entry) {
                 *passes += 1;
-                if other.passed_over.saturating_add(*passes) == self.rules.overtake_limit {
+                if other.overtaken.saturating_add(*passes) == self.rules.overtake_limit {
                     self.barriers.push((other, *own));
                 }
             }
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
                 why.push((overlay.name.clone(), reason));
                 continue;
             }
-            match overlay.now.take(&entry.id, &entry.spec, &entry.pin.ipus) {
+            match overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
                 Ok(places) => return Ok((index, places)),
                 Err(reason) => why.push((overlay.name.clone(), reason)),
             }
@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
         if because == Because::NoRoom {
             let own = self.is_blocked_by_own(entry);
             self.staying.push((entry, 0, own));
-            if entry.passed_over >= self.rules.overtake_limit {
+            if entry.overtaken >= self.rules.overtake_limit {
                 self.barriers.push((entry, own));
             }
         }

@@ -23,7 +23,7 @@ fn three_in_line() -> (Bench, Request, [Request; 3]) {
 }
 
 fn line(bench: &Bench) -> Vec<&str> {
-    let names = bench.state.line().into_iter();
+    let names = bench.state.queue().into_iter();
     names
         .map(|entry| entry.owner.as_ref().unwrap().job.name.as_str())
         .collect()

@@ -22,13 +22,13 @@ fn who_was_refused_holds_nobody_back_for_those_who_came_afterwards() {
     };
     let refused = ControllerRejection {
         controller: controller(),
-        words: "some IPUs are not well".into(),
+        message: "some IPUs are not well".into(),
         fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
         at: bench.now(),
     };
     let step = bench
         .state
-        .no_room(&first.id, fence, refused, bench.now())
+        .reject_create(&first.id, fence, refused, bench.now())
         .unwrap();
     bench.take(step);
     bench.now = 1;
@@ -49,7 +49,7 @@ fn what_a_reset_may_still_come_to_is_not_active_again_when_its_owner_is_back() {
     let job = request("ns", "job", 4);
     bench.drive(&job);
     let mut owners = Owners::default();
-    owners.lives.insert(job.id.clone(), OwnerLiveness::Live);
+    owners.liveness.insert(job.id.clone(), OwnerLiveness::Live);
     let back = |until: u64| {
         let mut state = bench.state.clone();
         let mut entry = state.get(&job.id).unwrap().clone();

@@ -85,7 +85,7 @@ fn every_ipu_is_in_one_of_the_numbers() {
         stats.by_namespace,
         [(namespace("one"), 4), (namespace("two"), 2)].into()
     );
-    let room = bench.state.room(&world, &request("ns", "any", 1).spec);
+    let room = bench.state.free_capacity(&world, &request("ns", "any", 1).spec);
     assert_eq!(room[0].1.as_ref().unwrap().free, stats.available);
 
     world.controllers[0].service = ServiceState::Draining;

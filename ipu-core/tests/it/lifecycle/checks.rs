@@ -191,7 +191,7 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
 fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
     let in_line = |clean: &str| {
         world(&format!("instances=1 clean={clean}"), |world| {
-            world.room = CapacityState::Full;
+            world.capacity = CapacityState::Full;
             world.change(["instances=2"]).unwrap();
             rest(world);
             world.exits(0, ProcessRole::Worker(0), 0);
@@ -218,7 +218,7 @@ fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
         |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
     );
     let serving = world("shape=launcher instances=1 clean=None", |world| {
-        world.room = CapacityState::Full;
+        world.capacity = CapacityState::Full;
         world.change(["instances=2"]).unwrap();
         rest(world);
         world.exits(0, ProcessRole::Launcher, 0);

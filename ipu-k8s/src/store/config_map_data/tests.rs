@@ -120,7 +120,7 @@ fn a_queued_request_that_says_more_needs_room_as_a_new_one_does() {
     assert!(map.write(put(longer)).is_err());
     // That others passed it is not its doing.
     let mut passed = entry("a", 0);
-    passed.passed_over = 16;
+    passed.overtaken = 16;
     map.write(put(passed)).unwrap();
 }
 
@@ -174,7 +174,7 @@ proptest! {
         request.pin.controller = pin.map(|name| name.parse().unwrap());
         request.pin.ipus = (0..ipus).map(|ipu| ipu_core::IpuPlace { link_domain: 4095, ipu }).collect();
         let mut entry = queued(&request);
-        entry.passed_over = numbers.3;
+        entry.overtaken = numbers.3;
         entry.ticket = u64::MAX;
         let (bytes, counted) = (compact(&entry).len() + growth(&entry), entry.record_bytes());
         prop_assert!(bytes <= counted, "{} bytes, {} counted: {}", bytes, counted, compact(&entry));

@@ -29,7 +29,7 @@ async fn a_config_map_that_is_soon_full_keeps_the_contract_too() {
     let config = config(cluster).await;
     ledger_store_suite(async |home| {
         let mut options = options(home.name());
-        options.most_bytes = 100_000;
+        options.max_bytes = 100_000;
         ConfigMapStore::new(config.clone(), options).unwrap()
     })
     .await;
@@ -41,7 +41,7 @@ async fn what_is_kept_free_lets_everybody_in_the_line_be_served_and_released() {
         return;
     };
     let mut options = options("soon-full");
-    options.most_bytes = 20_000;
+    options.max_bytes = 20_000;
     let store = ConfigMapStore::new(config(cluster).await, options).unwrap();
     let mut revision = store.load(None).await.unwrap().unwrap().revision;
     let mut count = 0;

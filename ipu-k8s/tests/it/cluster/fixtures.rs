@@ -62,7 +62,7 @@ pub(super) fn ledger(
     let name = ipu_core::ControllerName::new("pod:8090").unwrap();
     let mut options = LedgerOptions::default();
     options.topologies.insert(name.clone(), topology.clone());
-    options.line_poll = Duration::from_millis(50);
+    options.queue_poll_interval = Duration::from_millis(50);
     options.longest_poll = Duration::from_millis(20);
     // A call of this controller ends with its caller.
     options.settle = Duration::ZERO;

@@ -403,6 +403,6 @@ pub(super) struct ForgetsOnRestart;
 
 impl Flaw for ForgetsOnRestart {
     fn restart(&self, right: &FakeController) {
-        right.lose_everything();
+        right.lose_partitions();
     }
 }

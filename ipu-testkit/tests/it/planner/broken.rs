@@ -92,7 +92,7 @@ fn constant_pause(job: &JobSpec, seen: &Observation) -> Plan {
         for instance in &mut plan.status.instances {
             let known = seen.status.instance(instance.index);
             let same = known.is_some_and(|known| known.retry_at == instance.retry_at);
-            if !same && instance.given_back == 0 && instance.retry_at.is_some() {
+            if !same && instance.unused_releases == 0 && instance.retry_at.is_some() {
                 instance.retry_at = Some(seen.now.plus(job.back_off()));
             }
         }

@@ -66,7 +66,7 @@ policy!(
         let mut inventory = view.inventory().clone();
         let all: Vec<_> = view.inventory().cordons().map(|(owner, at)| (owner.clone(), at)).collect();
         for (owner, at) in all {
-            inventory.lift(&owner, [at]).unwrap();
+            inventory.uncordon(&owner, [at]).unwrap();
         }
         for (holder, block) in inventory.holders() {
             uncordoned.occupy(holder.clone(), block.clone()).unwrap();

@@ -12,7 +12,7 @@ use super::mutants;
 fn is_caught<P: PlacementPolicy + Default>(name: &str, check: PolicyCheck, property: PolicyProperty) {
     let failure = check
         .seed(0)
-        .made_by(format!("{name}::default()"))
+        .with_constructor(format!("{name}::default()"))
         .run(P::default)
         .unwrap_err();
     assert_eq!(failure.property, property, "{failure}");
@@ -39,7 +39,7 @@ macro_rules! caught {
 
             #[test]
             fn is_caught() {
-                super::is_caught::<broken::$policy>(stringify!($policy), $check, PolicyProperty::$property);
+                super::is_caught::<mutants::$policy>(stringify!($policy), $check, PolicyProperty::$property);
             }
 
             #[allow(
@@ -47,7 +47,7 @@ macro_rules! caught {
                 reason = "the test that is given does not know the fields of the policy"
             )]
             mod shown {
-                use super::broken::$policy;
+                use super::mutants::$policy;
                 include!(concat!("../../../testdata/policy/", stringify!($policy), ".txt"));
 
                 #[test]

@@ -50,7 +50,7 @@ impl Product {
     fn ask_all(&mut self, requests: &BTreeMap<PartitionId, (Request, usize)>, trace: &Trace, now: Timestamp) {
         let line: Vec<PartitionId> = self
             .state
-            .line()
+            .queue()
             .into_iter()
             .map(|entry| entry.id.clone())
             .collect();

@@ -197,7 +197,7 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             Placement::Fits(block) => inventory
                 .occupy(entry.id.clone(), block)
                 .map_err(|error| Failure::because(Code::Bug, "try the line out", error))?,
-            _ if entry.passed_over >= QueuePolicy::default().overtake_limit => held = Some(entry),
+            _ if entry.overtaken >= QueuePolicy::default().overtake_limit => held = Some(entry),
             _ => {}
         }
     }

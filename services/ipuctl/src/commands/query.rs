@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: Query, global: &Global, output: &Output) -> R
     for (controller, room) in rooms {
         match room {
             Ok(room) => {
-                answer.num_of_partitions += room.fits;
+                answer.num_of_partitions += room.fit_count;
                 answer.free += room.free;
                 answer.largest = answer.largest.max(room.largest_block);
             }

@@ -106,7 +106,7 @@ fn seed(yaml: &str) -> Value {
 }
 
 /// A job whose launcher runs a script.
-pub(crate) fn launching(name: &str, script: &str) -> Value {
+pub(crate) fn job_with_launcher(name: &str, script: &str) -> Value {
     let mut job = seed(include_str!(
         "../../../../ipu-k8s/tests/data/seeds/000-training.yaml"
     ));

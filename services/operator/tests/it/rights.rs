@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{launching, load};
+use crate::guide::{job_with_launcher, load};
 use crate::support::until;
 
 /// Whether the account of the launcher of job `db` may do this in its namespace (a SubjectAccessReview).
@@ -43,7 +43,7 @@ async fn a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_an
     let worker = "db-worker-0";
     served.apply(&victim(worker));
     served.apply(&victim("postgres-0"));
-    let mut job = launching("db", "sleep 3600");
+    let mut job = job_with_launcher("db", "sleep 3600");
     job["spec"]["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 3, "backOffSeconds": 1});
     served.apply(&job);
     let waits = |status: &Value| {
@@ -88,7 +88,7 @@ async fn a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_an
     assert!(may_run_commands_in(&served, worker));
 
     // A worker with the token of that account could do the same, and is never made.
-    let mut thief = launching("use", "sleep 3600");
+    let mut thief = job_with_launcher("use", "sleep 3600");
     thief["spec"]["workers"]["template"]["spec"]["serviceAccountName"] = "db-launcher".into();
     served.apply(&thief);
     served

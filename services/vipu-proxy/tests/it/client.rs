@@ -104,7 +104,7 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
     assert_eq!(client.waiting().await.unwrap()[0].id, id("small"));
     let give = DeletePartition::default();
     client
-        .wait_gone(&id("big"), &give, TIMEOUT, &mut |_| ())
+        .wait_released(&id("big"), &give, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let made = client
@@ -164,8 +164,8 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
     gone.unwrap();
     drained.unwrap();
     let name = CordonId::new("everything").unwrap();
-    assert!(client.lift(&name).await.unwrap().lifted.is_some());
-    assert!(client.lift(&name).await.unwrap().lifted.is_none());
+    assert!(client.uncordon(&name).await.unwrap().lifted.is_some());
+    assert!(client.uncordon(&name).await.unwrap().lifted.is_none());
     assert!(client.cordons().await.unwrap().cordons.is_empty());
     proxy.shutdown().await;
 }
@@ -193,7 +193,7 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
     drop(events);
     let give = DeletePartition::default();
     client
-        .wait_gone(&id("job"), &give, TIMEOUT, &mut |_| ())
+        .wait_released(&id("job"), &give, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let mut events = client.events(event.id);

@@ -102,7 +102,7 @@ async fn a_repair_on_demand_says_what_it_found() {
     let settled = json!({"done": [], "later": [], "silent": [], "quarantined": 0});
     assert_eq!((status, nothing), (StatusCode::OK, settled));
     bench.put("job", "job", 4).await;
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     let (_, mended) = bench.call("POST", "/v1/repair", "").await;
     assert_eq!(
         mended["done"],
@@ -160,7 +160,7 @@ async fn an_error_after_the_call_was_done_makes_no_second_partition_and_leaves_n
 async fn a_controller_that_lost_its_state_fails_what_it_had_and_a_newer_attempt_makes_it_again() {
     let bench = Bench::new();
     bench.put("job", "job", 4).await;
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     let (status, problem) = bench.put("job", "job", 4).await;
     assert_eq!(problem["code"], "PartitionFailed", "{status}: {problem}");
     // Its IPUs are kept for it: its workers may still run on them.

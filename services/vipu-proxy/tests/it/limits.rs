@@ -36,7 +36,7 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_queues_too_many_requests_is_refused_and_others_are_served() {
-    let bench = Bench::with(None, |options| options.line.namespaces.max_queued = 2);
+    let bench = Bench::with(None, |options| options.queue.namespaces.max_queued = 2);
     bench.put("all", "all", 32).await;
     for id in ["a0", "a1"] {
         assert_eq!(bench.ask(id, &body("a", id, 4)).await.0, 202);
@@ -63,7 +63,7 @@ async fn a_namespace_that_queues_too_many_requests_is_refused_and_others_are_ser
 #[tokio::test(start_paused = true)]
 async fn the_namespaces_of_a_token_count_together() {
     let bench = Bench::with(Some(Arc::new(ByToken)), |options| {
-        options.line.namespaces.max_queued = 2;
+        options.queue.namespaces.max_queued = 2;
     });
     let ask = async |token: &str, namespace: &str, id: &str, size: u32| {
         let path = format!("/v1/partitions/{id}");
@@ -87,7 +87,7 @@ async fn the_namespaces_of_a_token_count_together() {
 #[tokio::test(start_paused = true)]
 async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_and_fix() {
     let bench = Bench::with(None, |options| {
-        let namespaces = &mut options.line.namespaces;
+        let namespaces = &mut options.queue.namespaces;
         namespaces.max_priorities.insert("b".parse().unwrap(), 0);
     });
     let with = |namespace: &str, priority: i32| {
@@ -118,7 +118,7 @@ async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_an
 #[tokio::test(start_paused = true)]
 async fn an_account_of_another_namespace_cannot_be_charged() {
     let bench = Bench::with(None, |options| {
-        let accounts = &mut options.line.namespaces.accounts;
+        let accounts = &mut options.queue.namespaces.accounts;
         accounts.insert("course-7".into(), ["a".parse().unwrap()].into());
     });
     let charging = |namespace: &str, account: &str| {

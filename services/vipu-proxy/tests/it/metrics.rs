@@ -172,7 +172,7 @@ async fn what_is_held_counts_while_it_is_held_and_what_failed_counts_as_idle() {
     let after = value(&bench.text("/metrics").await, series);
     assert!(is_near(after - before, 400.0), "{before} and {after}");
 
-    bench.controller.lose_everything();
+    bench.controller.lose_partitions();
     let (_, problem) = bench.put("held", "held", 4).await;
     assert_eq!(problem["code"], "PartitionFailed", "{problem}");
     tokio::time::sleep(Duration::from_secs(50)).await;

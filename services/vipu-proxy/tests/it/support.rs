@@ -33,7 +33,7 @@ impl Bench {
 
     /// The same, of which only one may wait.
     pub(crate) fn with_a_short_line() -> Self {
-        Self::of("1x8", None, Vec::new(), |options| options.line.length_limit = 1)
+        Self::of("1x8", None, Vec::new(), |options| options.queue.length_limit = 1)
     }
 
     pub(crate) fn guarded_by(authenticator: impl Authenticator + 'static) -> Self {

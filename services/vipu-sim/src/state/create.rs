@@ -14,7 +14,7 @@ impl SimState {
     ///
     /// # Errors
     ///
-    /// `Invalid` for what could never be made, `AlreadyExists`, and `NoRoom` or `Taken` for what does not fit now.
+    /// `Invalid` for what could never be made, `AlreadyExists`, and `NoRoom` or `TakenSlots` for what does not fit now.
     pub(crate) fn create(
         &mut self,
         request: &CreatePartitionRequest,

@@ -33,7 +33,7 @@ impl SimState {
     ///
     /// # Errors
     ///
-    /// `Invalid` for what could never be given, `NoRoom` or `Taken` for what cannot be given now.
+    /// `Invalid` for what could never be given, `NoRoom` or `TakenSlots` for what cannot be given now.
     pub(super) fn choose(
         &self,
         asked: &PartitionRequirements,

@@ -43,7 +43,7 @@ impl Horizon {
             let (end, controller, id) = self.ends.pop_first()?;
             self.now = end;
             if let Some((_, room)) = self.rooms.iter_mut().find(|(name, _)| *name == controller) {
-                room.give(&id);
+                room.release(&id);
             }
             let mut still = Vec::new();
             for waiting in line {
@@ -61,7 +61,7 @@ impl Horizon {
 
     fn start(&mut self, entry: &Entry, allows: fn(&Entry, &ControllerName) -> bool) -> bool {
         let fits = self.rooms.iter_mut().find_map(|(name, room)| {
-            let open = allows(entry, name) && room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok();
+            let open = allows(entry, name) && room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok();
             open.then(|| name.clone())
         });
         let Some(controller) = fits else { return false };

@@ -61,7 +61,7 @@ impl Overlay<'_> {
         let refused = self.refused(entry, rules, now)?;
         Some(Reason::new(
             REFUSED,
-            format!("controller {} says: {}", self.name, refused.words),
+            format!("controller {} says: {}", self.name, refused.message),
         ))
     }
 
@@ -77,7 +77,7 @@ impl Overlay<'_> {
                 refused: Some(refused),
             } if refused.controller == self.name
                 && refused.fingerprint == self.fingerprint
-                && now.since(refused.at) < rules.ask_again =>
+                && now.since(refused.at) < rules.retry_rejected_after =>
             {
                 Some(refused)
             }
@@ -103,8 +103,8 @@ impl Overlay<'_> {
             return false;
         }
         let mut room = self.now.fork();
-        without.for_each(|id| room.give(id));
-        room.take(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+        without.for_each(|id| room.release(id));
+        room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
     /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
@@ -162,7 +162,7 @@ pub(super) fn overlays_without<'a>(
         let mut room = listing.capacity().fork();
         let holders = held.remove(&view.name).unwrap_or_default();
         // A controller of unknown hardware chooses IPUs by itself: to know those of a lost partition does not help.
-        let chooses = room.tally().is_none();
+        let chooses = room.counts().is_none();
         let mut unplaced = Vec::new();
         // Owners with recorded IPUs first, so that the others are not assumed there.
         let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
@@ -171,7 +171,7 @@ pub(super) fn overlays_without<'a>(
         for entry in known {
             if chooses && may_be_in_use(entry) {
                 unplaced.push(entry);
-            } else if room.take(&entry.id, &entry.spec, &entry.places).is_err() {
+            } else if room.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
                 room.withhold(&entry.places);
             }
         }
@@ -180,7 +180,7 @@ pub(super) fn overlays_without<'a>(
                 unplaced.push(entry);
             } else {
                 // A call is under way: the controller chooses free IPUs or refuses, so that any block counts.
-                let _ = room.take(&entry.id, &entry.spec, &[]);
+                let _ = room.reserve(&entry.id, &entry.spec, &[]);
             }
         }
         // Last, so that holders keep their places.

@@ -140,7 +140,7 @@ pub(super) async fn uncordon(
         (None, None) => return Err(Failure::new(Code::Usage, "name what to uncordon")),
     };
     let id = CordonId::new(id).map_err(|error| Failure::because(Code::Usage, "cordon", error))?;
-    let lifted = proxy.lift(&id).await.map_err(failure)?;
+    let lifted = proxy.uncordon(&id).await.map_err(failure)?;
     let text = || match &lifted.lifted {
         Some(_) => format!("{id} uncordoned\n"),
         None => format!("{id} was not cordoned\n"),

@@ -224,7 +224,7 @@ async fn remove(
         let detail = left.detail.clone().unwrap_or_default();
         output.status(Some(&format!("partition {id} is being released: {detail}")));
     };
-    let gone = proxy.wait_gone(id, &how, NO_TIMEOUT, &mut tell).await;
+    let gone = proxy.wait_released(id, &how, NO_TIMEOUT, &mut tell).await;
     output.status(None);
     gone.map_err(failure)?;
     output.say(&format!("partition {id} removed"));

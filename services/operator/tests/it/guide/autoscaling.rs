@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, mpi_debugging};
+use crate::guide::{job_with_launcher, load};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,7 +15,10 @@ async fn an_autoscaler_scales_a_job_and_finds_its_workers_and_nobody_else() {
     load(served.cluster).await;
     // Launchers are not what is scaled, and neither is another job.
     for name in ["serving", "serving-too"] {
-        served.apply(&launching(name, "until [ -s /tmp/end ]; do sleep 1; done"));
+        served.apply(&job_with_launcher(
+            name,
+            "until [ -s /tmp/end ]; do sleep 1; done",
+        ));
     }
     for name in ["serving", "serving-too"] {
         served.is(name, "Running").await;

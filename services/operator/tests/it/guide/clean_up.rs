@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, mpi_debugging};
+use crate::guide::{job_with_launcher, load};
 use crate::support::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -14,7 +14,7 @@ async fn seed_000_6_7_3_three_policies_leave_everything_the_launcher_or_nothing(
     };
     load(served.cluster).await;
     let job = |name: &str, script: &str, policy: &str| {
-        let mut job = launching(name, script);
+        let mut job = job_with_launcher(name, script);
         job["spec"]["cleanPodPolicy"] = policy.into();
         job
     };

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, mpi_debugging};
+use crate::guide::{job_with_launcher, load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_8_2_a_failure_is_told_by_the_status_and_by_the_logs_of_the_launcher() {
@@ -12,9 +12,9 @@ async fn seed_000_6_8_2_a_failure_is_told_by_the_status_and_by_the_logs_of_the_l
         return;
     };
     load(served.cluster).await;
-    served.apply(&launching("bad", "echo no data; exit 17"));
+    served.apply(&job_with_launcher("bad", "echo no data; exit 17"));
     // The launcher fails because the worker does, and the worker is to blame.
-    let mut rank = launching("rank", "sleep 3600");
+    let mut rank = job_with_launcher("rank", "sleep 3600");
     rank["spec"]["workers"]["template"]["spec"]["containers"][0]["command"] =
         json!(["/bin/sh", "-c", "echo out of memory; sleep 2; exit 3"]);
     served.apply(&rank);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::{ClusterFixture, worker_job};
-use crate::guide::{load, mpi_debugging};
+use crate::guide::{job_with_launcher, load};
 
 /// A policy, the code that every attempt ends with, and what becomes of the job.
 struct Case {
@@ -99,7 +99,7 @@ async fn seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition()
         return;
     };
     load(served.cluster).await;
-    let mut job = launching("again", "mpirun hostname; exit 130");
+    let mut job = job_with_launcher("again", "mpirun hostname; exit 130");
     job["spec"]["restartPolicy"] = json!({"type": "ExitCode", "backOffLimit": 1, "backOffSeconds": 0});
     served.apply(&job);
     let status = served.is("again", "Failed").await;
