@@ -1,4 +1,4 @@
-//! Everything that goes over the wire, by subject.
+//! The documents of the API, by subject.
 
 mod capacity;
 mod controller;

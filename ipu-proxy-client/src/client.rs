@@ -37,31 +37,31 @@ use crate::api::{
     PartitionList, PutPartition, RecordList, RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
 };
 
-/// The longest that the proxy lets one request wait; longer waits are several requests.
+/// Maximum wait of one request at the proxy. Longer waits take several requests.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What to do with a request that does not fit now.
+/// Action for a request that does not fit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnNoCapacity {
-    /// It joins the line, and the answer comes when the partition is ready, at the latest after this time (at most
-    /// [`LONGEST_WAIT`]); zero answers at once.
+    /// Queue the request. The proxy responds when the partition is active, at the latest after this time (at
+    /// most [`MAX_WAIT`]); zero responds immediately.
     Join(Duration),
-    /// It is refused: a problem with the code `DoesNotFit`.
+    /// Reject the request: a problem with the code `DoesNotFit`.
     Refuse,
 }
 
-/// How a partition is given back.
+/// Options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeletePartition {
-    /// The uid that the owner has to have, so that nothing is taken from a later owner of the same id.
+    /// Required uid of the owner, so that the partition of a later owner is not deleted.
     pub uid: Option<String>,
-    /// The newest attempt that is meant.
+    /// Newest attempt that is deleted.
     pub attempt: Option<u32>,
-    /// Also what was found and nobody owns.
+    /// True if a quarantined partition, without a known owner, is deleted too.
     pub quarantined: bool,
-    /// How long to wait until it is gone: at most [`LONGEST_WAIT`].
+    /// Maximum wait until the partition is removed, at most [`MAX_WAIT`].
     pub wait: Duration,
 }
 
@@ -78,32 +78,33 @@ impl fmt::Debug for ProxyClient {
 }
 
 impl ProxyClient {
-    /// A client of the proxy at `url`: `http://host[:port][/path]`, or `https` with the feature `tls`; without a scheme it is
-    /// `http`. Nothing is sent before the first call. Proxies of the environment are not used.
+    /// Creates a client of the proxy at `url`: `http://host[:port][/path]`, or `https` with the feature
+    /// `tls`. The default scheme is `http`. Sends nothing before the first call. HTTP proxies of the
+    /// environment are not used.
     ///
     /// # Errors
     ///
-    /// [`SetupError`] if the URL or the options cannot be used.
+    /// [`SetupError`] if the URL or the options are invalid.
     pub fn new(url: &str, options: ClientOptions) -> Result<Self, SetupError> {
         Ok(Self(Arc::new(Transport::new(url, options)?)))
     }
 
-    /// Where the proxy is.
+    /// Returns the URL of the proxy.
     #[must_use]
     pub fn url(&self) -> &str {
         self.0.url()
     }
 
-    /// How many IPUs are used and available.
+    /// Returns the used and available IPUs.
     ///
     /// # Errors
     ///
-    /// [`ClientError`], as of every method here.
+    /// [`ClientError`], as for every method.
     pub async fn stats(&self) -> Result<Stats, ClientError> {
         self.get("/stats").await
     }
 
-    /// How many partitions of `size` IPUs fit now.
+    /// Returns how many partitions of `size` IPUs fit now.
     ///
     /// # Errors
     ///
@@ -113,16 +114,16 @@ impl ProxyClient {
             .await
     }
 
-    /// Whether the proxy can serve.
+    /// Checks that the proxy is ready.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; the problem says why not.
+    /// [`ClientError`]; the problem has the reason.
     pub async fn ready(&self) -> Result<(), ClientError> {
         self.get::<serde_json::Value>("/readyz").await.map(drop)
     }
 
-    /// All partitions, by id: those that are held and those that wait.
+    /// Returns all partitions and queued requests, ordered by id.
     ///
     /// # Errors
     ///
@@ -132,17 +133,17 @@ impl ProxyClient {
         Ok(list.partitions)
     }
 
-    /// One partition.
+    /// Returns one partition.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; a problem with the code `NotFound` if the ledger does not know it.
+    /// [`ClientError`]; a problem with the code `NotFound` if the ledger has no such partition.
     pub async fn partition(&self, id: &PartitionId) -> Result<PartitionDocument, ClientError> {
         self.get(&format!("/v1/partitions/{id}")).await
     }
 
-    /// Sees to a partition: makes it, resets it for a newer attempt, or answers how far it is. Safe to repeat;
-    /// [`ensure_active`](Self::ensure_active) does so until it is ready.
+    /// Creates a partition, resets it for a newer attempt, or returns its state. Idempotent;
+    /// [`ensure_active`](Self::ensure_active) repeats it until the partition is active.
     ///
     /// # Errors
     ///
@@ -150,21 +151,21 @@ impl ProxyClient {
     pub async fn put(
         &self,
         id: &PartitionId,
-        wanted: &PutPartition,
-        line: OnNoCapacity,
+        request: &PutPartition,
+        on_no_capacity: OnNoCapacity,
     ) -> Result<PartitionDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let ask = ApiRequest::new(Method::PUT, path, Idempotency::Safe)
+        let put = ApiRequest::new(Method::PUT, path, Idempotency::Safe)
             .expiring()
-            .body(wanted)?;
+            .body(request)?;
         let partition: PartitionDocument = self
             .0
-            .call(match line {
-                OnNoCapacity::Join(wait) => ask.waiting(wait),
-                OnNoCapacity::Refuse => ask.query("nowait", "true"),
+            .call(match on_no_capacity {
+                OnNoCapacity::Join(wait) => put.waiting(wait),
+                OnNoCapacity::Refuse => put.query("nowait", "true"),
             })
             .await?;
-        match mismatch(id, wanted, &partition) {
+        match mismatch(id, request, &partition) {
             None => Ok(partition),
             Some(detail) => Err(ClientError::InvalidResponse {
                 url: self.url().to_owned(),
@@ -174,8 +175,9 @@ impl ProxyClient {
         }
     }
 
-    /// Gives a partition back, or takes the request out of the line. Safe to repeat, and recorded also while the controller
-    /// is down; [`wait_gone`](Self::wait_gone) repeats it until it is gone.
+    /// Releases a partition, or withdraws a queued request. Idempotent, and recorded also while the
+    /// controller is unavailable; [`wait_released`](Self::wait_released) repeats it until the partition is
+    /// removed.
     ///
     /// # Errors
     ///
@@ -183,26 +185,26 @@ impl ProxyClient {
     pub async fn delete(
         &self,
         id: &PartitionId,
-        how: &DeletePartition,
+        options: &DeletePartition,
     ) -> Result<DeletedDocument, ClientError> {
         let path = format!("/v1/partitions/{id}");
-        let mut ask = ApiRequest::new(Method::DELETE, path, Idempotency::Safe)
+        let mut delete = ApiRequest::new(Method::DELETE, path, Idempotency::Safe)
             .expiring()
-            .waiting(how.wait);
-        if let Some(uid) = &how.uid {
-            ask = ask.query("uid", uid);
+            .waiting(options.wait);
+        if let Some(uid) = &options.uid {
+            delete = delete.query("uid", uid);
         }
-        if let Some(attempt) = how.attempt {
-            ask = ask.query("attempt", &attempt.to_string());
+        if let Some(attempt) = options.attempt {
+            delete = delete.query("attempt", &attempt.to_string());
         }
-        if how.quarantined {
-            ask = ask.query("quarantined", "true");
+        if options.quarantined {
+            delete = delete.query("quarantined", "true");
         }
-        self.0.call(ask).await
+        self.0.call(delete).await
     }
 
-    /// Has a partition reset. Not repeated unless it is certain that it was not done: a second reset would end what runs
-    /// after the first.
+    /// Resets a partition. Retried only if the proxy certainly did not execute it: a second reset would
+    /// disrupt the processes that were started after the first.
     ///
     /// # Errors
     ///
@@ -210,24 +212,33 @@ impl ProxyClient {
     pub async fn reset(
         &self,
         id: &PartitionId,
-        how: &ResetPartition,
+        request: &ResetPartition,
     ) -> Result<PartitionDocument, ClientError> {
         let path = format!("/v1/partitions/{id}/reset");
-        let ask = ApiRequest::new(Method::POST, path, Idempotency::Unsafe).expiring();
-        self.0.call(ask.body(how)?).await
+        let reset = ApiRequest::new(Method::POST, path, Idempotency::Unsafe).expiring();
+        self.0.call(reset.body(request)?).await
     }
 
-    /// Says that the owner of a partition is alive, and for how long that holds. To be said three times in that time.
+    /// Renews the lease of the owner of a partition. Call it at least three times within the duration of the
+    /// lease.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn heartbeat(&self, id: &PartitionId, beat: &Heartbeat) -> Result<LeaseDocument, ClientError> {
-        self.post(&format!("/v1/partitions/{id}/heartbeat"), beat, Idempotency::Safe)
-            .await
+    pub async fn heartbeat(
+        &self,
+        id: &PartitionId,
+        heartbeat: &Heartbeat,
+    ) -> Result<LeaseDocument, ClientError> {
+        self.post(
+            &format!("/v1/partitions/{id}/heartbeat"),
+            heartbeat,
+            Idempotency::Safe,
+        )
+        .await
     }
 
-    /// The line, first come first.
+    /// Returns the queued requests in queue order.
     ///
     /// # Errors
     ///
@@ -237,7 +248,7 @@ impl ProxyClient {
         Ok(list.waiting)
     }
 
-    /// The controllers and how they are.
+    /// Returns the controllers with their states.
     ///
     /// # Errors
     ///
@@ -246,16 +257,16 @@ impl ProxyClient {
         self.get("/v1/controllers").await
     }
 
-    /// What would fit, side by side; nothing is recorded.
+    /// Evaluates which partitions would fit side by side. Records nothing.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn plan(&self, question: &DryRunRequest) -> Result<DryRunResponse, ClientError> {
-        self.post("/v1/plan", question, Idempotency::Safe).await
+    pub async fn plan(&self, request: &DryRunRequest) -> Result<DryRunResponse, ClientError> {
+        self.post("/v1/plan", request, Idempotency::Safe).await
     }
 
-    /// What gets nothing new, by whose order.
+    /// Returns all cordons.
     ///
     /// # Errors
     ///
@@ -264,16 +275,16 @@ impl ProxyClient {
         self.get("/v1/exclusions").await
     }
 
-    /// Has something get nothing new. Safe to repeat: the answer says who holds something there.
+    /// Cordons hardware. Idempotent; the response has the partitions that use the hardware.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn cordon(&self, what: &CordonRequest) -> Result<CordonedDocument, ClientError> {
-        self.post("/v1/exclusions", what, Idempotency::Safe).await
+    pub async fn cordon(&self, request: &CordonRequest) -> Result<CordonedDocument, ClientError> {
+        self.post("/v1/exclusions", request, Idempotency::Safe).await
     }
 
-    /// Lifts an cordon. Safe to repeat.
+    /// Lifts a cordon. Idempotent.
     ///
     /// # Errors
     ///
@@ -285,7 +296,7 @@ impl ProxyClient {
             .await
     }
 
-    /// The holds that ended at `since` or later, of all pages.
+    /// Returns the holds that ended at `since` or later, of all pages.
     ///
     /// # Errors
     ///
@@ -294,15 +305,15 @@ impl ProxyClient {
         let mut all = self.usage_page(since, None).await?;
         while let Some(token) = all.continue_token.take() {
             let page = self.usage_page(since, Some(&token)).await?;
-            // A page without records would be the same page for ever.
+            // An empty page with a token would repeat forever.
             all.continue_token = page.continue_token.filter(|_| !page.records.is_empty());
             all.records.extend(page.records);
         }
         Ok(all)
     }
 
-    /// A page of the holds that ended at `since` or later: the first one, or the one that `continue_token` of the page
-    /// before names.
+    /// Returns a page of the holds that ended at `since` or later: the first one, or that of the
+    /// `continue_token` of the previous page.
     ///
     /// # Errors
     ///
@@ -312,29 +323,29 @@ impl ProxyClient {
         since: Timestamp,
         continue_token: Option<&str>,
     ) -> Result<RecordList, ClientError> {
-        let ask = ApiRequest::new(Method::GET, "/v1/usage".to_owned(), Idempotency::Safe);
-        let ask = ask.query("since", &since.as_millis().to_string());
+        let get = ApiRequest::new(Method::GET, "/v1/usage".to_owned(), Idempotency::Safe);
+        let get = get.query("since", &since.as_millis().to_string());
         self.0
             .call(match continue_token {
-                Some(token) => ask.query("continue", token),
-                None => ask,
+                Some(token) => get.query("continue", token),
+                None => get,
             })
             .await
     }
 
-    /// Has ledger, controllers and owners compared now, and says what was mended. Safe to repeat.
+    /// Compares ledger, controllers and owners now, and returns the repairs. Idempotent.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
     pub async fn repair(&self) -> Result<RepairDocument, ClientError> {
-        let ask = ApiRequest::new(Method::POST, "/v1/repair".to_owned(), Idempotency::Safe);
-        // Controllers that hang are given up after a while, one after the other.
-        self.0.call(ask.taking(MAX_WAIT)).await
+        let post = ApiRequest::new(Method::POST, "/v1/repair".to_owned(), Idempotency::Safe);
+        // Hanging controllers time out one after the other.
+        self.0.call(post.taking(MAX_WAIT)).await
     }
 
-    /// What happens to partitions from now on, beginning with all of them as they are; or what happened after the event
-    /// `after`, if the proxy still knows that.
+    /// Returns the stream of changes, which starts with a snapshot of all partitions. With `after`, it starts
+    /// after that event, if the proxy still has the changes.
     #[must_use]
     pub fn events(&self, after: Option<String>) -> Events {
         Events::new(Arc::clone(&self.0), after)
@@ -350,18 +361,18 @@ impl ProxyClient {
         &self,
         path: &str,
         body: &impl Serialize,
-        repeat: Idempotency,
+        idempotency: Idempotency,
     ) -> Result<T, ClientError> {
-        let ask = ApiRequest::new(Method::POST, path.to_owned(), repeat);
-        self.0.call(ask.body(body)?).await
+        let post = ApiRequest::new(Method::POST, path.to_owned(), idempotency);
+        self.0.call(post.body(body)?).await
     }
 }
 
-/// The property in which `partition` is not the one that was asked for: the environment of another owner's partition would
-/// lead a program to its IPUs.
-fn mismatch(id: &PartitionId, wanted: &PutPartition, partition: &PartitionDocument) -> Option<String> {
-    let differs = |field: &str, asked: String, answered: String| {
-        (asked != answered).then(|| format!("{field} {answered}, asked for {asked}"))
+/// Returns the field in which `partition` differs from the request. The environment of another owner's
+/// partition would let a program use its IPUs.
+fn mismatch(id: &PartitionId, request: &PutPartition, partition: &PartitionDocument) -> Option<String> {
+    let differs = |field: &str, requested: String, received: String| {
+        (requested != received).then(|| format!("{field} {received}, requested {requested}"))
     };
     let owner = |owner: Option<&OwnerDocument>| {
         owner.map_or_else(|| "none".to_owned(), |owner| format!("{owner} ({})", owner.uid))
@@ -370,16 +381,16 @@ fn mismatch(id: &PartitionId, wanted: &PutPartition, partition: &PartitionDocume
         .or_else(|| {
             differs(
                 "owner",
-                owner(Some(&wanted.owner)),
+                owner(Some(&request.owner)),
                 owner(partition.owner.as_ref()),
             )
         })
         .or_else(|| {
             differs(
                 "instance",
-                wanted.instance.to_string(),
+                request.instance.to_string(),
                 partition.instance.to_string(),
             )
         })
-        .or_else(|| differs("size", wanted.size.to_string(), partition.size.to_string()))
+        .or_else(|| differs("size", request.size.to_string(), partition.size.to_string()))
 }

@@ -1,12 +1,14 @@
-//! The partition API of `vipu-proxy`: everything that it takes and answers, as types, and a client.
+//! The partition API of `vipu-proxy`: its documents as types, and a client.
 //!
-//! [`PutPartition`] asks for a partition and [`PartitionDocument`] says how far it is; the proxy uses the same types, so that
-//! both sides agree on every name. Requests are parsed strictly: a field that is not known is an error. Answers are read
-//! leniently, because a newer proxy may say more. What is wrong is a [`ProblemDocument`].
+//! [`PutPartition`] requests a partition and [`PartitionDocument`] describes its state. The proxy uses the
+//! same types, so that both sides agree on every name. Requests are parsed strictly: an unknown field is an
+//! error. Responses are parsed leniently, because a newer proxy may add fields. Errors are
+//! [`ProblemDocument`]s.
 //!
-//! `ProxyClient` has a method for each operation. It sends again what is safe to repeat, a few times, after pauses that
-//! grow or that the proxy wishes; what is not safe is sent again only if it was certainly not done. An error carries what
-//! the proxy says, and tells whether what was asked for may have been done all the same.
+//! `ProxyClient` has a method for each operation. It retries idempotent requests with exponential back-off,
+//! or after the time that the proxy requests. Other requests are retried only if the proxy certainly did not
+//! execute them. An error carries the problem of the proxy, and reports whether the request may have been
+//! executed.
 //!
 //! ```no_run
 //! # #[cfg(feature = "client")]
@@ -21,22 +23,23 @@
 //! let proxy = ProxyClient::new("http://vipu-proxy:8080", options)?;
 //!
 //! let id = PartitionId::new("training")?;
-//! let wanted = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+//! let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
 //! let hour = Duration::from_secs(3600);
 //! let partition = proxy
-//!     .ensure_active(&id, &wanted, hour, &mut |waits| println!("{:?}", waits.reason))
+//!     .ensure_active(&id, &request, hour, &mut |pending| println!("{:?}", pending.reason))
 //!     .await?;
 //! println!("{:?}", partition.env);
 //!
-//! proxy.wait_gone(&id, &DeletePartition::default(), hour, &mut |_| ()).await?;
+//! proxy.wait_released(&id, &DeletePartition::default(), hour, &mut |_| ()).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Features
 //!
-//! - `client` (default): `ProxyClient`, on a tokio runtime of the caller's. Without it the documents alone, built from `serde`.
-//! - `tls` (default): `https`, and certificates of the client.
+//! - `client` (default): `ProxyClient`, on the tokio runtime of the caller. Without it the crate has the
+//!   documents only.
+//! - `tls` (default): `https` and client certificates.
 
 mod api;
 #[cfg(feature = "client")]

@@ -1,5 +1,5 @@
-//! `docs/reference/proxy-api.md` from the OpenAPI document of the proxy: every operation with its parameters, body, answers and
-//! problems, and every object.
+//! Generates `docs/reference/proxy-api.md` from the OpenAPI document of the proxy: every operation with its
+//! parameters, body, responses and problems, and every object.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,17 +16,17 @@ const INTRODUCTION: &str = "\
 
 # The API of the proxy
 
-Every operation of [`vipu-proxy`](../proxy.md). A running proxy answers the same as an OpenAPI 3.1 document at `/openapi.json`; the
-tests hold every answer against it. Bodies are JSON of at most 64 KiB; a field that is not known is refused. Times are
-milliseconds since 1970.
+This page lists every operation of [`vipu-proxy`](../proxy.md). A running proxy serves the same API as an
+OpenAPI 3.1 document at `/openapi.json`, and the tests validate every response against it. Bodies are JSON of
+at most 64 KiB; unknown fields are refused. Times are milliseconds since 1970.
 
-Whoever may not only read shows a bearer token or a client certificate, see
-[who may change something](../proxy.md#who-may-change-something). What is not done is told as `application/problem+json`, a
+Write operations need a bearer token or a client certificate: see [who may change
+something](../proxy.md#who-may-change-something). Errors are `application/problem+json`, a
 [`Problem`](#problem) with a stable `code`; the [codes](#problems) are below.
 
 ";
 
-/// The methods in the order in which one meets them.
+/// HTTP methods in display order.
 const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
 
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
@@ -37,12 +37,12 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     objects(&mut text, &document)?;
     Ok(vec![Generated {
         path: PathBuf::from("docs/reference/proxy-api.md"),
-        text,
+        text: crate::wrap::wrap(&text),
     }])
 }
 
 fn operations(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>> {
-    text.push_str("## Operations\n\n| operation | what it does |\n|---|---|\n");
+    text.push_str("## Operations\n\n| operation | effect |\n|---|---|\n");
     let mut details = String::new();
     for (path, methods) in map(&document["paths"]) {
         for method in METHODS {
@@ -54,17 +54,17 @@ fn operations(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>>
             writeln!(
                 text,
                 "| [`{name}`](#{anchor}) | {} |",
-                word(&operation["summary"])?
+                text_of(&operation["summary"])?
             )?;
-            details.push_str(&operation_of(&name, operation)?);
+            details.push_str(&render_operation(&name, operation)?);
         }
     }
     writeln!(text, "\n{details}")?;
     Ok(())
 }
 
-fn operation_of(name: &str, operation: &Value) -> Result<String, Box<dyn Error>> {
-    let mut text = format!("### `{name}`\n\n{}.", word(&operation["summary"])?);
+fn render_operation(name: &str, operation: &Value) -> Result<String, Box<dyn Error>> {
+    let mut text = format!("### `{name}`\n\n{}.", text_of(&operation["summary"])?);
     if let Some(more) = operation["description"].as_str() {
         write!(text, " {more}")?;
     }
@@ -79,29 +79,37 @@ fn operation_of(name: &str, operation: &Value) -> Result<String, Box<dyn Error>>
             writeln!(
                 text,
                 "| `{}` | {} | {} | {} |",
-                word(&parameter["name"])?,
-                word(&parameter["in"])?,
-                type_of(&parameter["schema"]),
+                text_of(&parameter["name"])?,
+                text_of(&parameter["in"])?,
+                describe_type(&parameter["schema"]),
                 description(parameter)
             )?;
         }
         text.push('\n');
     }
     if let Some((kind, content)) = map(&operation["requestBody"]["content"]).next() {
-        let must = if operation["requestBody"]["required"] == true {
+        let optionality = if operation["requestBody"]["required"] == true {
             ""
         } else {
-            ", may be left out"
+            ", optional"
         };
-        writeln!(text, "Body: {} as `{kind}`{must}.\n", type_of(&content["schema"]))?;
+        writeln!(
+            text,
+            "Body: {} as `{kind}`{optionality}.\n",
+            describe_type(&content["schema"])
+        )?;
     }
-    text.push_str("| answer | means | body |\n|---|---|---|\n");
-    for (status, answer) in map(&operation["responses"]).filter(|(status, _)| *status != "default") {
-        let mut contents = map(&answer["content"]);
+    text.push_str("| response | meaning | body |\n|---|---|---|\n");
+    for (status, response) in map(&operation["responses"]).filter(|(status, _)| *status != "default") {
+        let mut contents = map(&response["content"]);
         let body = contents.next().map_or_else(String::new, |(kind, content)| {
-            format!("{} as `{kind}`", type_of(&content["schema"]))
+            format!("{} as `{kind}`", describe_type(&content["schema"]))
         });
-        writeln!(text, "| {status} | {} | {body} |", word(&answer["description"])?)?;
+        writeln!(
+            text,
+            "| {status} | {} | {body} |",
+            text_of(&response["description"])?
+        )?;
     }
     let codes: Vec<String> = list(&operation["x-problems"])
         .map(|code| format!("`{code}`"))
@@ -115,20 +123,20 @@ fn operation_of(name: &str, operation: &Value) -> Result<String, Box<dyn Error>>
 
 fn problems(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>> {
     text.push_str("## Problems\n\n");
-    let everywhere: Vec<String> = list(&document["x-problems-of-all"])
+    let common: Vec<String> = list(&document["x-problems-of-all"])
         .map(|code| format!("`{code}`"))
         .collect();
     writeln!(
         text,
-        "Besides those that are named there, any operation may answer {}.\n\n| code | status | means |\n|---|---|---|",
-        everywhere.join(", ")
+        "Any operation can also return {}.\n\n| code | status | meaning |\n|---|---|---|",
+        common.join(", ")
     )?;
     for (code, problem) in map(&document["x-problems"]) {
         writeln!(
             text,
             "| `{code}` | {} | {} |",
             problem["status"],
-            word(&problem["description"])?
+            text_of(&problem["description"])?
         )?;
     }
     text.push('\n');
@@ -143,7 +151,7 @@ fn objects(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>> {
             writeln!(text, "{description}.\n")?;
         }
         if schema["properties"].is_null() {
-            writeln!(text, "{}.", type_of(schema))?;
+            writeln!(text, "{}.", describe_type(schema))?;
             continue;
         }
         let required: Vec<&str> = list(&schema["required"]).collect();
@@ -151,26 +159,31 @@ fn objects(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>> {
         for (field, of) in map(&schema["properties"]) {
             let mut notes = Vec::new();
             if required.contains(&field.as_str()) {
-                notes.push("always there".to_owned());
+                notes.push("required".to_owned());
             }
-            let told = description(of);
-            if !told.is_empty() {
-                notes.push(told);
+            let note = description(of);
+            if !note.is_empty() {
+                notes.push(note);
             }
-            writeln!(text, "| `{field}` | {} | {} |", type_of(of), notes.join("; "))?;
+            writeln!(
+                text,
+                "| `{field}` | {} | {} |",
+                describe_type(of),
+                notes.join("; ")
+            )?;
         }
     }
     Ok(())
 }
 
-/// What a schema takes, in words.
-fn type_of(schema: &Value) -> String {
+/// Describes the type of a schema.
+fn describe_type(schema: &Value) -> String {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap_or_default();
         return format!("[{name}](#{})", anchor_of(name));
     }
     if let Some(any) = schema["anyOf"].as_array() {
-        let all: Vec<String> = any.iter().map(type_of).collect();
+        let all: Vec<String> = any.iter().map(describe_type).collect();
         return all.join(" or ");
     }
     if let Some(values) = schema["enum"].as_array() {
@@ -185,18 +198,21 @@ fn type_of(schema: &Value) -> String {
         return all.join(", ");
     }
     match schema["type"].as_str() {
-        Some("array") => format!("list of {}", type_of(&schema["items"])),
+        Some("array") => format!("list of {}", describe_type(&schema["items"])),
         Some("object") if schema["additionalProperties"].is_object() => {
-            format!("names, each with {}", type_of(&schema["additionalProperties"]))
+            format!(
+                "names, each with {}",
+                describe_type(&schema["additionalProperties"])
+            )
         }
         Some("integer") => match (schema["minimum"].as_i64(), schema["maximum"].as_i64()) {
-            (Some(least), Some(most)) => format!("integer, {least} to {most}"),
-            (Some(least), None) => format!("integer, at least {least}"),
+            (Some(min), Some(max)) => format!("integer, {min} to {max}"),
+            (Some(min), None) => format!("integer, at least {min}"),
             _ => "integer".to_owned(),
         },
         Some("string") => match (schema["pattern"].as_str(), schema["maxLength"].as_u64()) {
             (Some(pattern), _) => format!("string `{}`", pattern.replace('|', "\\|")),
-            (None, Some(most)) => format!("string of at most {most} characters"),
+            (None, Some(max)) => format!("string of at most {max} characters"),
             (None, None) => "string".to_owned(),
         },
         Some(other) => other.to_owned(),
@@ -204,7 +220,7 @@ fn type_of(schema: &Value) -> String {
     }
 }
 
-/// What is said of a field or a parameter, or of the value that it may have.
+/// Returns the description of a field or parameter, or of its value.
 fn description(of: &Value) -> String {
     let inner = of["anyOf"].as_array().and_then(|any| any.first());
     let candidates = [Some(of), inner];
@@ -215,14 +231,14 @@ fn description(of: &Value) -> String {
     found.next().unwrap_or_default().replace('|', "\\|")
 }
 
-/// The anchor of a heading, as mdBook makes it.
+/// Returns the anchor of a heading, as mdBook generates it.
 fn anchor_of(heading: &str) -> String {
-    let kept = heading.chars().filter_map(|c| match c {
+    let characters = heading.chars().filter_map(|c| match c {
         ' ' => Some('-'),
         c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
         _ => None,
     });
-    kept.collect()
+    characters.collect()
 }
 
 fn map(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -233,6 +249,8 @@ fn list(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn word(value: &Value) -> Result<&str, Box<dyn Error>> {
-    value.as_str().ok_or_else(|| format!("{value} is no text").into())
+fn text_of(value: &Value) -> Result<&str, Box<dyn Error>> {
+    value
+        .as_str()
+        .ok_or_else(|| format!("{value} is not a string").into())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a Kubernetes to try things on.
+//! `cargo xtask cluster`: a Kubernetes cluster for experiments.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -8,82 +8,80 @@ use ipu_test_cluster::{
     load as load_image, mpi_image, product_images, stop,
 };
 
-use crate::say;
+use crate::print_line;
 
-/// The name of the cluster if none is given.
+/// Default cluster name.
 const DEFAULT_NAME: &str = "default";
 
-/// Builds the programs of a cluster of this extent that are missing.
-pub(crate) fn build(extent: ClusterProfile) -> Result<(), Box<dyn Error>> {
-    let tools = Tools::build(&Tool::of(extent))?;
-    say(&format!(
+/// Builds the missing programs of a cluster profile.
+pub(crate) fn build(profile: ClusterProfile) -> Result<(), Box<dyn Error>> {
+    let tools = Tools::build(&Tool::of(profile))?;
+    print_line(&format!(
         "the programs of a cluster are in {}",
         tools.folder().display()
     ));
     Ok(())
 }
 
-/// Starts a cluster afresh as `words` say: its name, and options. One of that name that runs is ended.
-pub(crate) fn up(words: &[&str]) -> Result<(), Box<dyn Error>> {
+/// Starts a new cluster; the arguments are its name and options. Stops a running cluster of that name
+/// first.
+pub(crate) fn up(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     let mut options = Options::new(ClusterLifetime::UntilStopped);
-    let (mut name, mut extent) = (None, ClusterProfile::ApiServer);
-    for word in words {
-        match *word {
+    let (mut name, mut profile) = (None, ClusterProfile::ApiServer);
+    for argument in arguments {
+        match *argument {
             "--fsync" => options = options.durability(Durability::Synced),
-            "--controllers" => extent = extent.max(ClusterProfile::Controllers),
-            "--node" => extent = ClusterProfile::Node,
+            "--controllers" => profile = profile.max(ClusterProfile::Controllers),
+            "--node" => profile = ClusterProfile::Node,
             other if name.is_none() && !other.starts_with('-') => name = Some(other),
-            other => return Err(format!("{other:?} is not understood").into()),
+            other => return Err(format!("unknown argument {other:?}").into()),
         }
     }
-    let tools = Tools::build(&Tool::of(extent))?;
+    let tools = Tools::build(&Tool::of(profile))?;
     let directory = directory(name)?;
     stop(&directory)?;
-    let cluster = Cluster::start_with(&tools, &directory, options.extent(extent))?;
-    let state = ClusterState::read(cluster.directory())?.ok_or("the cluster left no record")?;
+    let cluster = Cluster::start_with(&tools, &directory, options.extent(profile))?;
+    let state = ClusterState::read(cluster.directory())?.ok_or("the cluster has no state file")?;
     let kubectl = tools.path(Tool::Kubectl);
-    say(&format!("a Kubernetes API server is at {}", state.url));
-    say(&format!("export KUBECONFIG={}", state.kubeconfig.display()));
-    say(&format!("{} get namespaces", kubectl.display()));
-    if extent >= ClusterProfile::Node {
-        say(&format!(
+    print_line(&format!("a Kubernetes API server is at {}", state.url));
+    print_line(&format!("export KUBECONFIG={}", state.kubeconfig.display()));
+    print_line(&format!("{} get namespaces", kubectl.display()));
+    if profile >= ClusterProfile::Node {
+        print_line(&format!(
             "{} run hello --image=local/busybox:1 --restart=Never -- echo hello",
             kubectl.display()
         ));
-        say(&format!(
-            "Kubernetes Pods reach this machine at {}",
-            cluster.host_address()
-        ));
+        print_line(&format!("Pods reach this machine at {}", cluster.host_address()));
     }
     Ok(())
 }
 
-/// Loads the images that `deploy/` and `examples/kubernetes/` name into the node of this cluster, made of the programs that were
-/// built beside this one; those that are missing are built.
+/// Loads the images of `deploy/` and `examples/kubernetes/` into the node of this cluster. The images
+/// contain the programs built beside this one; missing programs are built.
 pub(crate) fn load(name: Option<&str>) -> Result<(), Box<dyn Error>> {
     let directory = directory(name)?;
     let program = std::env::current_exe()?;
     let programs = program.parent().ok_or("this program is in no folder")?;
     for image in product_images(programs)? {
         load_image(&directory, &image)?;
-        say(&format!("{} is loaded", image.name()));
+        print_line(&format!("loaded {}", image.name()));
     }
     let [.., launcher, _] = PRODUCT;
     match mpi_image("mpi-example:1", &programs.join(launcher), &directory)? {
         Some(image) => {
             load_image(&directory, &image)?;
-            say(&format!("{} is loaded", image.name()));
+            print_line(&format!("loaded {}", image.name()));
         }
-        None => say("mpi-example:1 is not: Open MPI and its compiler are not installed here"),
+        None => print_line("skipped mpi-example:1: Open MPI and its compiler are not installed"),
     }
     Ok(())
 }
 
-/// Ends the cluster of this name.
+/// Stops the cluster of this name.
 pub(crate) fn down(name: Option<&str>) -> Result<(), Box<dyn Error>> {
     let directory = directory(name)?;
     if !stop(&directory)? {
-        say(&format!("no cluster is in {}", directory.display()));
+        print_line(&format!("no cluster in {}", directory.display()));
     }
     Ok(())
 }
@@ -91,7 +89,7 @@ pub(crate) fn down(name: Option<&str>) -> Result<(), Box<dyn Error>> {
 fn directory(name: Option<&str>) -> Result<PathBuf, Box<dyn Error>> {
     let name = name.unwrap_or(DEFAULT_NAME);
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return Err(format!("{name:?} is not a name of a cluster: letters, digits and '-'").into());
+        return Err(format!("cluster name {name:?} is invalid: use letters, digits and '-'").into());
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

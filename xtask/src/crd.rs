@@ -1,5 +1,6 @@
-//! `deploy/crd/ipujobs.graphcore.ai.yaml`, the definition of the IPUJob for Kubernetes, and `docs/reference/ipujob-crd.md`, the
-//! same for people; both from the table of fields in `ipu-k8s/src/crd/schema`.
+//! Generates `deploy/crd/ipujobs.graphcore.ai.yaml`, the CRD of the IPUJob, and
+//! `docs/reference/ipujob-crd.md`, its reference page. Both come from the table of fields in
+//! `ipu-k8s/src/crd/schema`.
 
 mod pod;
 mod reference;
@@ -12,17 +13,17 @@ use serde_saphyr::SerializerOptions;
 
 use crate::Generated;
 
-const HEAD: &str = "# Written by `cargo xtask crd` from ipu-k8s/src/crd/schema: edit that.\n";
+const HEADER: &str = "# Written by `cargo xtask crd` from ipu-k8s/src/crd/schema: edit that.\n";
 
-/// Both files, which follow from nothing on the disk.
+/// Generates both files; reads no file.
 pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     let definition = IpuJob::definition(&pod::template()?);
-    let mut yaml = HEAD.to_owned();
+    let mut yaml = HEADER.to_owned();
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,
         prefer_block_scalars: false,
     };
-    yaml.push_str(&yaml_of(&definition, options)?);
+    yaml.push_str(&to_yaml(&definition, options)?);
     Ok(vec![
         Generated {
             path: PathBuf::from("deploy/crd/ipujobs.graphcore.ai.yaml"),
@@ -30,12 +31,12 @@ pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
         },
         Generated {
             path: PathBuf::from("docs/reference/ipujob-crd.md"),
-            text: reference::render(&definition)?,
+            text: crate::wrap::wrap(&reference::render(&definition)?),
         },
     ])
 }
 
-fn yaml_of(value: &serde_json::Value, options: SerializerOptions) -> Result<String, Box<dyn Error>> {
+fn to_yaml(value: &serde_json::Value, options: SerializerOptions) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     serde_saphyr::to_fmt_writer_with_options(&mut text, value, options)?;
     if !text.ends_with('\n') {
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_and_its_reference_say_what_the_table_says() {
+    fn the_crd_and_its_reference_are_up_to_date() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         for file in generate(root).unwrap() {
             let committed = std::fs::read_to_string(root.join(&file.path)).unwrap_or_default();

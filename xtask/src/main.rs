@@ -1,19 +1,21 @@
-//! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails when one is stale.
-//! `cargo xtask crd` writes the definition of the IPUJob and its reference alone.
-//! `cargo xtask cluster up` starts a Kubernetes to try things on; `cargo xtask bench-cluster` measures IPUJobs on one.
+//! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails if one
+//! is stale. `cargo xtask crd` writes only the CRD of the IPUJob and its reference. `cargo xtask cluster
+//! up` starts a Kubernetes cluster for experiments; `cargo xtask bench-cluster` benchmarks IPUJobs on one.
 
 mod api;
 mod cluster;
+mod copies;
 mod crd;
 mod proto;
 mod rules;
+mod wrap;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ipu_test_cluster::ClusterProfile;
 
-/// A generated file: where it belongs (relative to the repository) and what it must hold.
+/// A generated file: its path relative to the repository, and its content.
 pub(crate) struct Generated {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -21,13 +23,13 @@ pub(crate) struct Generated {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["gen"] => run(all, Mode::Write),
         ["gen", "--check"] => run(all, Mode::Check),
         ["crd"] => run(crd::generate, Mode::Write),
         ["cluster", "build"] => cluster::build(ClusterProfile::Controllers).map(|()| true),
         ["cluster", "build", "--node"] => cluster::build(ClusterProfile::Node).map(|()| true),
-        ["cluster", "up", ref words @ ..] => cluster::up(words).map(|()| true),
+        ["cluster", "up", ref arguments @ ..] => cluster::up(arguments).map(|()| true),
         ["cluster", "load"] => cluster::load(None).map(|()| true),
         ["cluster", "load", name] => cluster::load(Some(name)).map(|()| true),
         ["cluster", "down"] => cluster::down(None).map(|()| true),
@@ -35,58 +37,65 @@ fn main() -> ExitCode {
         ["cluster", "down", name] => cluster::down(Some(name)).map(|()| true),
         _ => return usage(),
     };
-    match done {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => report(&format!("xtask: {error}")),
+        Err(error) => fail(&format!("xtask: {error}")),
     }
 }
 
 #[expect(
     clippy::print_stdout,
-    reason = "a command-line tool answers on standard output"
+    reason = "a command-line tool prints on standard output"
 )]
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_line(text: &str) {
     println!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a command-line tool talks on standard error")]
-fn report(text: &str) -> ExitCode {
+#[expect(
+    clippy::print_stderr,
+    reason = "a command-line tool reports on standard error"
+)]
+fn fail(text: &str) -> ExitCode {
     eprintln!("{text}");
     ExitCode::FAILURE
 }
 
 fn usage() -> ExitCode {
-    report(
+    fail(
         "usage: cargo xtask gen [--check] | crd | cluster build [--node] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | bench-cluster",
     );
     ExitCode::from(2)
 }
 
-/// Measures IPUJobs at once on a control plane of its own.
+/// Benchmarks concurrent IPUJobs on a control plane of its own.
 fn bench_cluster() -> Result<bool, Box<dyn std::error::Error>> {
     cluster::build(ClusterProfile::Controllers)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = ["bench", "--package", "ipu-bench", "--bench", "cluster"];
-    Ok(std::process::Command::new(cargo).args(words).status()?.success())
+    let arguments = ["bench", "--package", "ipu-bench", "--bench", "cluster"];
+    Ok(std::process::Command::new(cargo)
+        .args(arguments)
+        .status()?
+        .success())
 }
 
-/// What is done with generated files.
+/// Handling of generated files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Write,
-    /// Nothing is written, and a stale file is named.
+    /// Reports stale files without writing.
     Check,
 }
 
 type Files = Result<Vec<Generated>, Box<dyn std::error::Error>>;
 
-/// Every generated file of the repository.
+/// Generates every generated file of the repository.
 fn all(root: &Path) -> Files {
     let mut files = proto::generate(root)?;
     files.extend(rules::generate(root)?);
     files.extend(api::generate(root)?);
     files.extend(crd::generate(root)?);
+    files.extend(copies::generate(root)?);
     Ok(files)
 }
 
@@ -94,20 +103,20 @@ fn run(generate: fn(&Path) -> Files, mode: Mode) -> Result<bool, Box<dyn std::er
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .ok_or("xtask is not inside the repository")?;
-    let mut fresh = true;
+    let mut is_up_to_date = true;
     for file in generate(root)? {
         let path = root.join(&file.path);
-        let same = std::fs::read_to_string(&path).is_ok_and(|text| text == file.text);
-        if mode == Mode::Check && !same {
-            report(&format!(
+        let is_unchanged = std::fs::read_to_string(&path).is_ok_and(|text| text == file.text);
+        if mode == Mode::Check && !is_unchanged {
+            fail(&format!(
                 "{} is stale: run `cargo xtask gen` and commit it",
                 file.path.display()
             ));
-            fresh = false;
-        } else if !same {
-            std::fs::create_dir_all(path.parent().ok_or("a generated file has a folder")?)?;
+            is_up_to_date = false;
+        } else if !is_unchanged {
+            std::fs::create_dir_all(path.parent().ok_or("a generated file has no parent folder")?)?;
             std::fs::write(&path, file.text)?;
         }
     }
-    Ok(fresh)
+    Ok(is_up_to_date)
 }

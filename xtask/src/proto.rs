@@ -1,4 +1,5 @@
-//! Rust for the V-IPU wire messages, their proto3 JSON and their gRPC services, made without `protoc`.
+//! Rust code for the V-IPU wire messages, their proto3 JSON and their gRPC services, generated without
+//! `protoc`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use prost::Message as _;
 
 use crate::Generated;
 
-const OUT: &str = "ipu-vipu-client/src/wire/generated";
+const OUTPUT_FOLDER: &str = "ipu-vipu-client/src/wire/generated";
 
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn std::error::Error>> {
     let folder = root.join("ipu-vipu-client/proto");
@@ -34,7 +35,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn std::error
     for name in ["virmgrpc.rs", "virmgrpc.serde.rs"] {
         let text = std::fs::read_to_string(scratch.join(name))?;
         files.push(Generated {
-            path: PathBuf::from(OUT).join(name),
+            path: PathBuf::from(OUTPUT_FOLDER).join(name),
             text,
         });
     }

@@ -1,7 +1,7 @@
-//! `docs/rules.md` from the headers of the life-cycle rules: rule, file, fields, source, table.
+//! Generates `docs/rules.md` from the headers of the life-cycle rules: rule, file, fields, source, table.
 //!
-//! A header is the `//!` lines at the top of `ipu-core/src/rules/<rule>.rs`: `Title: one sentence.`, a blank line,
-//! `Fields: …`, `Source: …`, a blank line, and a table with whatever text it needs.
+//! A header is the `//!` lines at the top of `ipu-core/src/rules/<rule>.rs`: `Title: one sentence.`, a
+//! blank line, `Fields: …`, `Source: …`, a blank line, and a table with optional text.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use crate::Generated;
 
-const RULES: &str = "ipu-core/src/rules";
+const RULES_FOLDER: &str = "ipu-core/src/rules";
 
 const INTRODUCTION: &str = "\
 <!-- Written by `cargo xtask gen` from the headers of ipu-core/src/rules: edit those. -->
 
 # Rules
 
-What happens to a job follows from small rules, one in a file, each a pure function of a few facts. `plan()` in
-`ipu-core/src/plan.rs` is the only place where they meet; the [life of a job](lifecycle.md) tells how. Cases of every rule
-are text files in `ipu-core/testdata/rules/<rule>/`, stories of whole jobs in `ipu-core/testdata/plan/`: one adds to them
-without writing Rust.
+Small rules decide the life cycle of a job. Each rule is one file and a pure function of a few inputs. Only
+`plan()` in `ipu-core/src/plan.rs` combines them; the [life cycle of a job](lifecycle.md) explains how. The
+test cases are text files: one folder per rule in `ipu-core/testdata/rules/<rule>/`, and whole jobs in
+`ipu-core/testdata/plan/`. New cases need no Rust.
 
 ";
 
-/// What the header of a rule says.
+/// Parsed header of a rule.
 struct Rule {
     name: String,
     title: String,
@@ -34,7 +34,7 @@ struct Rule {
 }
 
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
-    let index = std::fs::read_to_string(root.join(RULES).with_extension("rs"))?;
+    let index = std::fs::read_to_string(root.join(RULES_FOLDER).with_extension("rs"))?;
     let mut rules = Vec::new();
     for line in index.lines() {
         let Some(name) = line
@@ -43,7 +43,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
         else {
             continue;
         };
-        let path = root.join(RULES).join(name).with_extension("rs");
+        let path = root.join(RULES_FOLDER).join(name).with_extension("rs");
         let source = std::fs::read_to_string(&path)?;
         let rule = parse(name, &source).ok_or_else(|| {
             format!(
@@ -112,7 +112,7 @@ fn render(rules: &[Rule]) -> Result<String, std::fmt::Error> {
         let sentence = capitalised(sentence);
         write!(
             text,
-            "\n## {title}\n\n{sentence}\n\nFile: `{RULES}/{name}.rs`. Fields: {fields}. Source: {source}.\n\n{table}\n"
+            "\n## {title}\n\n{sentence}\n\nFile: `{RULES_FOLDER}/{name}.rs`. Fields: {fields}. Source: {source}.\n\n{table}\n"
         )?;
     }
     Ok(text)
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_document_says_what_the_rules_say() {
+    fn the_rules_document_is_up_to_date() {
         for file in generate(root()).unwrap() {
             let committed = std::fs::read_to_string(root().join(&file.path)).unwrap_or_default();
             assert!(
@@ -149,7 +149,7 @@ mod tests {
     fn every_rule_has_a_header_cases_and_a_place_in_the_index() {
         let listed = std::fs::read_to_string(root().join("docs/rules.md")).unwrap();
         let mut found = 0;
-        for entry in std::fs::read_dir(root().join(RULES)).unwrap() {
+        for entry in std::fs::read_dir(root().join(RULES_FOLDER)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_string();
             let source = std::fs::read_to_string(&path).unwrap();

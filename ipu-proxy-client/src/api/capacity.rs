@@ -1,89 +1,89 @@
-//! How many IPUs are used and free, and what would fit.
+//! Used and free IPUs, and dry runs.
 
 use std::collections::BTreeMap;
 
 use ipu_core::{ControllerName, Reason};
 use serde::{Deserialize, Serialize};
 
-/// The IPUs of one namespace, or of all (seed 000 §6.9).
+/// IPUs of one namespace, or of the whole system (seed 000 §6.9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// IPUs that the ledger holds.
+    /// IPUs that the ledger has allocated.
     pub used: u32,
-    /// Free IPUs of the whole system, the same number everywhere.
+    /// Free IPUs of the whole system, the same for all namespaces.
     pub available: u32,
 }
 
 impl Usage {
-    /// These numbers.
+    /// Creates the document.
     #[must_use]
     pub const fn new(used: u32, available: u32) -> Self {
         Self { used, available }
     }
 }
 
-/// The answer of `GET /stats`: by namespace, and under [`TOTAL`](Self::TOTAL) the whole system. A namespace of that name is
-/// only counted in the total.
+/// Response of `GET /stats`: usage by namespace, and of the whole system as [`TOTAL`](Self::TOTAL). A
+/// namespace of that name is only part of the total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Stats(pub BTreeMap<String, Usage>);
 
 impl Stats {
-    /// The key of the whole system.
+    /// Key of the whole system.
     pub const TOTAL: &'static str = "total";
 
-    /// The numbers of the whole system; none only if the answer does not have them.
+    /// Returns the usage of the whole system; none if the response does not contain it.
     #[must_use]
     pub fn total(&self) -> Option<Usage> {
         self.0.get(Self::TOTAL).copied()
     }
 }
 
-/// The body of `POST /query`.
+/// Body of `POST /query`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CapacityQuery {
-    /// IPUs of each partition. What is no power of two is answered with the rule.
+    /// Number of IPUs of each partition, a power of two.
     pub size: u32,
 }
 
 impl CapacityQuery {
-    /// How many partitions of `size` IPUs fit?
+    /// Creates a query for partitions of `size` IPUs.
     #[must_use]
     pub const fn new(size: u32) -> Self {
         Self { size }
     }
 }
 
-/// The answer of `POST /query` (seed 000 §6.9).
+/// Response of `POST /query` (seed 000 §6.9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Fit {
-    /// Whether at least one controller answered.
+    /// True if at least one controller answered.
     pub available: bool,
-    /// How many partitions of the size fit now, over all controllers.
+    /// Number of partitions of the size that fit now, over all controllers.
     pub num_of_partitions: u64,
-    /// Why the number is not the whole truth; empty if it is.
+    /// Reason that the number is incomplete; empty if it is complete.
     pub message: String,
 }
 
-/// The body of `POST /v1/plan`: what would fit, side by side?
+/// Body of `POST /v1/plan`: a dry run of partitions side by side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DryRunRequest {
-    /// The sizes in IPUs: 1 to 256 of them, powers of two.
+    /// Sizes in IPUs, powers of two: 1 to 256 entries.
     pub sizes: Vec<u32>,
-    /// Partitions that are thought away: at most 256.
+    /// Partitions that are treated as released: at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub if_these_ended: Vec<String>,
 }
 
 impl DryRunRequest {
-    /// Would partitions of `sizes` fit side by side?
+    /// Creates a dry run of partitions of `sizes`.
     #[must_use]
     pub const fn new(sizes: Vec<u32>) -> Self {
         Self {
@@ -93,48 +93,52 @@ impl DryRunRequest {
     }
 }
 
-/// What would become of one size.
+/// Result of a dry run for one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Planned {
-    /// The size in IPUs.
+    /// Size in IPUs.
     pub size: u32,
-    /// Whether it would fit beside those before it.
+    /// True if it would fit beside the previous ones.
     pub fits: bool,
-    /// Where.
+    /// Controller where it would fit.
     pub controller: Option<ControllerName>,
-    /// What each controller says that has no room.
+    /// Reasons of the controllers without capacity.
     pub reasons: Vec<ControllerReason>,
 }
 
 impl Planned {
-    /// A size, where it would fit, and who has no room for it.
+    /// Creates the result: it fits if there is a controller.
     #[must_use]
-    pub fn new(size: u32, controller: Option<ControllerName>, why: Vec<(ControllerName, Reason)>) -> Self {
+    pub fn new(
+        size: u32,
+        controller: Option<ControllerName>,
+        reasons: Vec<(ControllerName, Reason)>,
+    ) -> Self {
         let reason = |(controller, reason)| ControllerReason { controller, reason };
         Self {
             size,
             fits: controller.is_some(),
             controller,
-            reasons: why.into_iter().map(reason).collect(),
+            reasons: reasons.into_iter().map(reason).collect(),
         }
     }
 }
 
-/// Why a controller has no room.
+/// Reason that a controller has no capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ControllerReason {
-    /// Which controller.
+    /// Name of the controller.
     pub controller: ControllerName,
-    /// Why.
+    /// Reason.
     #[serde(flatten)]
     pub reason: Reason,
 }
 
-// By hand: a flattened value that refuses fields that it does not know would refuse those beside it.
+// Implemented by hand: `Reason` denies unknown fields, so that it cannot be flattened by the derive.
 impl<'de> Deserialize<'de> for ControllerReason {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Flat {
             controller: ControllerName,
@@ -143,7 +147,7 @@ impl<'de> Deserialize<'de> for ControllerReason {
             numbers: BTreeMap<String, u64>,
             message: String,
         }
-        Flat::deserialize(from).map(|flat| Self {
+        Flat::deserialize(deserializer).map(|flat| Self {
             controller: flat.controller,
             reason: Reason {
                 code: flat.code,
@@ -154,16 +158,16 @@ impl<'de> Deserialize<'de> for ControllerReason {
     }
 }
 
-/// The answer of `POST /v1/plan`.
+/// Response of `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DryRunResponse {
-    /// One for each size, in the order of the question.
+    /// One result for each size, in the order of the request.
     pub planned: Vec<Planned>,
 }
 
 impl DryRunResponse {
-    /// These.
+    /// Creates the response.
     #[must_use]
     pub const fn new(planned: Vec<Planned>) -> Self {
         Self { planned }

@@ -3,23 +3,23 @@
 use ipu_core::ControllerName;
 use serde::{Deserialize, Serialize};
 
-/// Where a controller is.
+/// Name and address of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ControllerDocument {
-    /// Its name in the ledger: `host:port` as it was configured.
+    /// Name in the ledger: `host:port` as configured.
     pub name: ControllerName,
-    /// Its host; none if it is not on the list any more.
+    /// Host; none if the controller is not configured any more.
     pub host: Option<String>,
-    /// Its port; none if it is not on the list any more.
+    /// Port; none if the controller is not configured any more.
     pub port: Option<u16>,
-    /// `key=value`: the label of the nodes that reach its IPUs.
+    /// Label of the nodes that reach its IPUs, as `key=value`.
     pub node_label: Option<String>,
 }
 
 impl ControllerDocument {
-    /// A controller of which no more than the name is known.
+    /// Creates a document with the name only.
     #[must_use]
     pub const fn new(name: ControllerName) -> Self {
         Self {
@@ -31,34 +31,34 @@ impl ControllerDocument {
     }
 }
 
-/// A controller and how it is.
+/// State of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ControllerStatus {
-    /// Which.
+    /// The controller.
     #[serde(flatten)]
     pub controller: ControllerDocument,
-    /// Whether it answered just now.
+    /// True if the controller answered the last request.
     pub available: bool,
-    /// It was taken off the list and only gives back what it has.
+    /// True if it was removed from the configuration and only releases its partitions.
     pub draining: bool,
-    /// The version of its software.
+    /// Version of its software.
     pub version: Option<String>,
-    /// Free IPUs.
+    /// Number of free IPUs.
     pub free: Option<u32>,
-    /// The IPUs of the largest partition that fits.
+    /// Number of IPUs of the largest partition that fits.
     pub largest_block: Option<u32>,
-    /// How often it failed since it last answered.
+    /// Number of consecutive failures.
     pub failures_in_a_row: u32,
-    /// What went wrong last, if it does not answer.
+    /// Last error, if the controller does not answer.
     pub error: Option<String>,
-    /// Seconds since it last answered.
+    /// Seconds since the last answer.
     pub last_success_seconds_ago: Option<u64>,
 }
 
 impl ControllerStatus {
-    /// A controller of which nothing was heard.
+    /// Creates the state of a controller that has not answered yet.
     #[must_use]
     pub const fn new(controller: ControllerDocument) -> Self {
         Self {
@@ -75,16 +75,16 @@ impl ControllerStatus {
     }
 }
 
-/// The answer of `GET /v1/controllers`.
+/// Response of `GET /v1/controllers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ControllerList {
-    /// In the order in which they are tried, those that are drained behind.
+    /// Controllers in the order of placement; draining ones last.
     pub controllers: Vec<ControllerStatus>,
 }
 
 impl ControllerList {
-    /// A list of these.
+    /// Creates a list.
     #[must_use]
     pub const fn new(controllers: Vec<ControllerStatus>) -> Self {
         Self { controllers }

@@ -1,4 +1,4 @@
-//! Cordons: hardware that gets nothing new until whoever said so lifts it.
+//! Cordons: hardware that takes no new partitions until the owner of the cordon lifts it.
 
 use ipu_core::{
     AgentId, ControllerName, Cordon, CordonEffect, CordonId, CordonOwner, CordonTarget, Timestamp,
@@ -7,27 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use super::partition::BlockerDocument;
 
-/// The body of `POST /v1/exclusions`. Safe to repeat.
+/// Body of `POST /v1/exclusions`. Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CordonRequest {
-    /// Under which name: that is how it is lifted again.
+    /// Name of the cordon, by which it is lifted.
     pub id: String,
-    /// At which controller, by its name.
+    /// Name of the controller.
     pub controller: String,
-    /// The machine, by its agent; without it the whole controller.
+    /// Agent of the machine; without it the whole controller is cordoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// One IPU of the machine, 0 to 3; without it the whole machine.
+    /// IPU of the machine, 0 to 3; without it the whole machine is cordoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipu: Option<u32>,
-    /// Why, for people: 1 to 256 bytes.
+    /// Reason for people, 1 to 256 bytes.
     pub reason: String,
 }
 
 impl CordonRequest {
-    /// Cordons all of `controller`; [`machine`](Self::machine) and [`ipu`](Self::ipu) narrow that down.
+    /// Creates a cordon of the whole controller; [`machine`](Self::machine) and [`ipu`](Self::ipu) restrict
+    /// it.
     #[must_use]
     pub fn new(id: impl Into<String>, controller: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
@@ -40,23 +41,23 @@ impl CordonRequest {
     }
 }
 
-/// An cordon.
+/// A cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CordonDocument {
-    /// Its name.
+    /// Name of the cordon.
     pub id: CordonId,
-    /// At which controller.
+    /// Name of the controller.
     pub controller: ControllerName,
-    /// Which machine; none if it is the whole controller.
+    /// Machine; none for the whole controller.
     pub machine: Option<AgentId>,
-    /// Which IPU of it; none if it is the whole machine.
+    /// IPU of the machine; none for the whole machine.
     pub ipu: Option<u32>,
-    /// Who said so, and alone lifts it.
+    /// Owner, the only one that may lift the cordon.
     pub owner: CordonOwner,
-    /// Why.
+    /// Reason for people.
     pub reason: String,
-    /// Since when.
+    /// Start of the cordon.
     pub since: Timestamp,
 }
 
@@ -79,14 +80,14 @@ impl From<&Cordon> for CordonDocument {
     }
 }
 
-/// The answer of `POST /v1/exclusions`.
+/// Response of `POST /v1/exclusions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CordonedDocument {
     /// The cordon.
     #[serde(rename = "exclusion")]
     pub cordon: CordonDocument,
-    /// Who holds something there now, and keeps it.
+    /// Partitions that use the cordoned hardware; they are kept.
     pub holders: Vec<BlockerDocument>,
 }
 
@@ -99,33 +100,33 @@ impl From<&CordonEffect> for CordonedDocument {
     }
 }
 
-/// The answer of `GET /v1/exclusions`.
+/// Response of `GET /v1/exclusions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CordonList {
-    /// All of them, by their names.
+    /// All cordons, ordered by name.
     #[serde(rename = "exclusions")]
     pub cordons: Vec<CordonDocument>,
 }
 
 impl CordonList {
-    /// A list of these.
+    /// Creates a list.
     #[must_use]
     pub const fn new(cordons: Vec<CordonDocument>) -> Self {
         Self { cordons }
     }
 }
 
-/// The answer of `DELETE /v1/exclusions/{id}`.
+/// Response of `DELETE /v1/exclusions/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Uncordoned {
-    /// What was lifted; none if there was nothing of that name.
+    /// Lifted cordon; none if there was no cordon of that name.
     pub lifted: Option<CordonDocument>,
 }
 
 impl Uncordoned {
-    /// This was lifted.
+    /// Creates the response.
     #[must_use]
     pub const fn new(lifted: Option<CordonDocument>) -> Self {
         Self { lifted }

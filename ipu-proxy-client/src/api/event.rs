@@ -1,28 +1,28 @@
-//! What the event stream tells.
+//! Documents of the event stream.
 
 use ipu_core::{PartitionId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::partition::{HoldState, PartitionDocument};
 
-/// The data of an event `change`: what became of one partition.
+/// Data of an event `change`: the new state of one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChangeDocument {
-    /// When the proxy saw it.
+    /// Time at which the proxy observed the change.
     pub at: Timestamp,
-    /// Which partition.
+    /// Partition id.
     pub id: PartitionId,
-    /// What it was; none if it is new.
+    /// Previous state; none for a new partition.
     pub from: Option<HoldState>,
-    /// What it is.
+    /// New state.
     pub to: HoldState,
-    /// All of it; none if it is gone.
+    /// The partition; none if it was deleted.
     pub partition: Option<PartitionDocument>,
 }
 
 impl ChangeDocument {
-    /// A partition that is there now; [`from`](Self::from) is none.
+    /// Creates the change to an existing partition, with [`from`](Self::from) none.
     #[must_use]
     pub fn to(at: Timestamp, partition: PartitionDocument) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl ChangeDocument {
         }
     }
 
-    /// A partition that is gone.
+    /// Creates the change to a deleted partition.
     #[must_use]
     pub const fn gone(at: Timestamp, id: PartitionId) -> Self {
         Self {

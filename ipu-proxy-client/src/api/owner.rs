@@ -1,27 +1,27 @@
-//! Who holds or asks.
+//! Owners of partitions and requests.
 
 use std::fmt;
 
 use ipu_core::Owner;
 use serde::{Deserialize, Serialize};
 
-/// Who holds or asks, in one level.
+/// Owner of a partition or request, as a flat document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OwnerDocument {
-    /// What the owner is, such as `IPUJob`: 1 to 63 printable characters without blanks.
+    /// Kind of the owner, such as `IPUJob`: 1 to 63 printable characters without blanks.
     pub kind: String,
-    /// The namespace that it is counted in.
+    /// Namespace, which quotas and usage refer to.
     pub namespace: String,
-    /// Its name.
+    /// Name of the owner.
     pub name: String,
-    /// What tells it from an earlier one of the same name.
+    /// Uid, which distinguishes it from an earlier owner of the same name.
     pub uid: String,
 }
 
 impl OwnerDocument {
-    /// An owner.
+    /// Creates an owner.
     #[must_use]
     pub fn new(
         kind: impl Into<String>,
@@ -49,7 +49,7 @@ impl From<&Owner> for OwnerDocument {
     }
 }
 
-/// `IPUJob default/mnist`: without the uid, which people do not go by.
+/// Formats as `IPUJob default/mnist`, without the uid.
 impl fmt::Display for OwnerDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)

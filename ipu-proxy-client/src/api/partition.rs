@@ -1,4 +1,4 @@
-//! Partitions as the ledger knows them.
+//! Partitions and requests of the ledger.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 use super::controller::ControllerDocument;
 use super::owner::OwnerDocument;
 
-/// How far a partition is in the ledger.
+/// State of a partition in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum HoldState {
-    /// In the line: nothing is held.
+    /// Queued: no IPU is held.
     Waiting,
-    /// Being made or reset.
+    /// Being created or reset.
     Intent,
     /// Ready for its owner.
     Active,
-    /// In error; it is still held.
+    /// Failed; its IPUs are still held.
     Failed,
-    /// Being given back; the proxy goes on by itself.
+    /// Being released; the proxy completes the release.
     Releasing,
-    /// Its owner is gone; it is released soon.
+    /// The owner does not exist any more; the partition is released after a grace period.
     Orphaned,
-    /// Nobody owns it, and nobody has said that it may be removed.
+    /// The partition has no known owner; it is removed only on request.
     Quarantined,
-    /// The ledger does not know it any more.
+    /// The ledger has no such partition any more.
     Gone,
-    /// One that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Other,
 }
 
 impl HoldState {
-    /// The word that people read, as on the wire.
+    /// Returns the name of the state, as on the wire.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl HoldState {
         }
     }
 
-    /// Whether IPUs are or may be held.
+    /// Returns whether IPUs are or may be held.
     #[must_use]
     pub const fn holds(self) -> bool {
         !matches!(self, Self::Waiting | Self::Gone)
@@ -80,64 +80,64 @@ impl fmt::Display for HoldState {
     }
 }
 
-/// A partition, or a request for one.
+/// A partition, or a queued request for one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PartitionDocument {
-    /// Which.
+    /// Partition id.
     pub id: PartitionId,
-    /// How far it is.
+    /// State in the ledger.
     pub state: HoldState,
-    /// Whose; none if nobody is known to own it.
+    /// Owner; none if it is unknown.
     pub owner: Option<OwnerDocument>,
-    /// Which instance of the owner.
+    /// Instance of the owner.
     pub instance: u32,
-    /// The attempt that it is, or is being made, fresh for.
+    /// Attempt for which the partition is, or will be, created or reset.
     pub attempt: u32,
-    /// IPUs.
+    /// Number of IPUs.
     pub size: u32,
-    /// Graph compilation domains.
+    /// Number of graph compilation domains (GCDs).
     pub gcds: u32,
-    /// Model replicas over all of them.
+    /// Number of model replicas over all GCDs.
     pub replicas: u32,
-    /// Whether Poplar may pick devices of any aligned size.
+    /// True if Poplar may select devices of any aligned size.
     pub reconfigurable: bool,
-    /// The V-IPU allocation that it is drawn from.
+    /// V-IPU allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<String>,
-    /// The controller that has it; none while it waits.
+    /// Controller; none while the request is queued.
     pub controller: Option<ControllerDocument>,
-    /// Its IPUs; empty until it is known where its controller has put it: to ask for this one partition finds that out.
+    /// IPUs; empty until the controller has reported them. A request for this single partition queries the
+    /// controller.
     pub ipus: Vec<IpuPlace>,
-    /// Since when it is in its state.
+    /// Time of the last change of the state.
     pub since: Timestamp,
-    /// Since when it is held; none while it waits.
+    /// Start of the hold; none while the request is queued.
     pub held_since: Option<Timestamp>,
-    /// Higher goes first in the line.
+    /// Queue priority; higher values are served first.
     pub priority: i32,
-    /// Whom it is charged to.
+    /// Account that usage is charged to.
     pub account: Option<String>,
-    /// Whether it may be ended for a request of higher priority.
+    /// True if a request of higher priority may preempt it.
     pub preemptible: bool,
-    /// For how long it is held at most, in seconds.
+    /// Maximum duration of the hold in seconds.
     pub max_runtime_seconds: Option<u64>,
-    /// Until when its owner is taken for alive without renewing his lease; none if he has none.
+    /// End of the lease of the owner; none without a lease.
     pub lease_until: Option<Timestamp>,
-    /// Why it is not ready, in every state but active, as far as that is known.
+    /// Reason that the partition is not active, if known.
     #[serde(default)]
     pub reason: Option<Reason>,
-    /// Why it waits, if it does and if that is known.
+    /// Place in the queue, if the request is queued and the queue was evaluated.
     pub waiting: Option<WaitingDocument>,
-    /// What the controller says of a partition that is in error.
+    /// Errors that the controller reports for the partition.
     pub errors: Vec<String>,
-    /// The variables that lead a Poplar program to it, once it is active.
+    /// Environment variables that select the partition for a Poplar program; empty unless it is active.
     pub env: BTreeMap<String, String>,
 }
 
 impl From<&Entry> for PartitionDocument {
-    /// What the entry says. Of the controller that is the name alone; what the line tells, the lease and the variables are
-    /// left open.
+    /// Converts the entry. The controller has its name only; queue status, lease and variables are empty.
     fn from(entry: &Entry) -> Self {
         let errors = match &entry.state {
             EntryState::Failed { errors } => errors.clone(),
@@ -171,18 +171,18 @@ impl From<&Entry> for PartitionDocument {
     }
 }
 
-/// Why a request waits.
+/// Queue status of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct WaitingDocument {
-    /// Its place in the line, from 1.
+    /// Position in the queue, from 1.
     pub position: u32,
-    /// Why.
+    /// Reason that the request is queued.
     pub reason: Reason,
-    /// Who would have to end.
+    /// Partitions that would have to be released.
     pub blockers: Vec<BlockerDocument>,
-    /// When it fits at the latest, if that follows from what others declared.
+    /// Latest expected start; none if it does not follow from the declared run times.
     pub earliest_fit: Option<Timestamp>,
 }
 
@@ -197,17 +197,17 @@ impl From<&QueueStatus> for WaitingDocument {
     }
 }
 
-/// Who would have to end, or holds something that is cordoned.
+/// A partition that blocks a request or uses cordoned hardware.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BlockerDocument {
-    /// Which partition.
+    /// Partition id.
     pub id: PartitionId,
-    /// Whose; none if it is not known.
+    /// Owner; none if it is unknown.
     pub owner: Option<OwnerDocument>,
-    /// Its IPUs; none if that is not known.
+    /// Number of IPUs; none if it is unknown.
     pub size: Option<IpuCount>,
-    /// Until when at most, by its owner's word.
+    /// Latest end of the hold, as declared by the owner.
     pub until: Option<Timestamp>,
 }
 
@@ -222,54 +222,54 @@ impl From<&Blocker> for BlockerDocument {
     }
 }
 
-/// The answer of `GET /v1/partitions`, and the data of an event `snapshot`.
+/// Response of `GET /v1/partitions`, and data of an event `snapshot`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PartitionList {
-    /// By their ids.
+    /// Partitions, ordered by id.
     pub partitions: Vec<PartitionDocument>,
 }
 
 impl PartitionList {
-    /// A list of these.
+    /// Creates a list.
     #[must_use]
     pub const fn new(partitions: Vec<PartitionDocument>) -> Self {
         Self { partitions }
     }
 }
 
-/// The answer of `GET /v1/waiting`.
+/// Response of `GET /v1/waiting`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingList {
-    /// First come first.
+    /// Queued requests in queue order.
     pub waiting: Vec<PartitionDocument>,
 }
 
 impl WaitingList {
-    /// A list of these.
+    /// Creates a list.
     #[must_use]
     pub const fn new(waiting: Vec<PartitionDocument>) -> Self {
         Self { waiting }
     }
 }
 
-/// What is left of a partition that was given back.
+/// Response of `DELETE /v1/partitions/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DeletedDocument {
-    /// Which.
+    /// Partition id.
     pub id: PartitionId,
-    /// [`HoldState::Gone`], or [`HoldState::Releasing`]: the proxy goes on by itself.
+    /// [`HoldState::Gone`], or [`HoldState::Releasing`]: the proxy completes the release.
     pub state: HoldState,
-    /// Why it is not gone yet.
+    /// Reason that the partition is not removed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl DeletedDocument {
-    /// It is gone.
+    /// Creates the response for a partition that was removed.
     #[must_use]
     pub const fn gone(id: PartitionId) -> Self {
         Self {
@@ -279,7 +279,7 @@ impl DeletedDocument {
         }
     }
 
-    /// It is being given back, and why it is not gone yet.
+    /// Creates the response for a partition that is being released.
     #[must_use]
     pub const fn releasing(id: PartitionId, detail: String) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What is answered instead of what was asked for: problem details (RFC 9457) with a stable code.
+//! Error responses: problem details (RFC 9457) with a stable code.
 
 use ipu_core::Reason;
 use serde::{Deserialize, Serialize};
@@ -6,54 +6,54 @@ use serde::{Deserialize, Serialize};
 use super::owner::OwnerDocument;
 use super::partition::WaitingDocument;
 
-/// Before the code, in the type of a problem.
-const TYPE: &str = "urn:ipu-sdk:problem:";
+/// Prefix of the code in the type of a problem.
+const TYPE_PREFIX: &str = "urn:ipu-sdk:problem:";
 
-/// A problem, as `application/problem+json`.
+/// A problem of the media type `application/problem+json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProblemDocument {
-    /// `urn:ipu-sdk:problem:` and the code.
+    /// Type: `urn:ipu-sdk:problem:` and the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The code in words.
+    /// Title, derived from the code.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// One sentence about this very case.
+    /// Detail of this occurrence, one sentence.
     pub detail: String,
-    /// Stable, in UpperCamelCase: what programs go by.
+    /// Stable code for programs, in UpperCamelCase.
     pub code: String,
-    /// What of the request breaks a rule.
+    /// Field of the request that violates a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What it says.
+    /// Value of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The rule.
+    /// Rule that the value violates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// What to do instead.
+    /// Fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Whose the partition is, if it is another's.
+    /// Owner of the partition, if it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<OwnerDocument>,
-    /// Why it does not fit, if it was not to wait.
+    /// Reason that the request does not fit, if it must not queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingDocument>,
-    /// What the controller says of a partition that is in error.
+    /// Errors that the controller reports for the partition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
 
 impl ProblemDocument {
-    /// A problem of this HTTP status; type and title follow from the code.
+    /// Creates a problem. Type and title follow from the code.
     #[must_use]
     pub fn new(status: u16, code: &str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("{TYPE}{code}"),
-            title: words_of(code),
+            kind: format!("{TYPE_PREFIX}{code}"),
+            title: title_of(code),
             status,
             detail: detail.into(),
             code: code.to_owned(),
@@ -61,25 +61,25 @@ impl ProblemDocument {
         }
     }
 
-    /// Why it does not fit, if that is the problem.
+    /// Returns the reason that the request does not fit, if that is the problem.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.waiting.as_ref().map(|waiting| &waiting.reason)
     }
 }
 
-/// `NotTheOwner` as `Not the owner`.
-fn words_of(code: &str) -> String {
-    let mut words = String::new();
+/// Returns the code as text: `NotTheOwner` becomes `Not the owner`.
+fn title_of(code: &str) -> String {
+    let mut title = String::new();
     for c in code.chars() {
-        if c.is_ascii_uppercase() && !words.is_empty() {
-            words.push(' ');
-            words.push(c.to_ascii_lowercase());
+        if c.is_ascii_uppercase() && !title.is_empty() {
+            title.push(' ');
+            title.push(c.to_ascii_lowercase());
         } else {
-            words.push(c);
+            title.push(c);
         }
     }
-    words
+    title
 }
 
 #[cfg(test)]
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_title_is_the_code_in_words() {
-        let problem = ProblemDocument::new(409, "NotTheOwner", "it is another's");
+    fn the_title_is_derived_from_the_code() {
+        let problem = ProblemDocument::new(409, "NotTheOwner", "another owner has it");
         assert_eq!(problem.title, "Not the owner");
         assert_eq!(problem.kind, "urn:ipu-sdk:problem:NotTheOwner");
     }

@@ -1,37 +1,38 @@
-//! What a comparison of ledger, controllers and owners mended.
+//! Result of a repair of the ledger.
 
 use ipu_core::{Action, ControllerName, PartitionId};
 use serde::{Deserialize, Serialize};
 
-/// The answer of `POST /v1/repair`.
+/// Response of `POST /v1/repair`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepairDocument {
-    /// What was done.
+    /// Actions of the repair.
     pub done: Vec<RepairAction>,
-    /// What has to be gone on with later; the proxy does so by itself.
+    /// Unfinished operations; the proxy retries them.
     pub later: Vec<RepairLater>,
-    /// Controllers that could not be asked; what they hold was kept.
+    /// Unavailable controllers; their partitions were kept.
     pub silent: Vec<SilentController>,
-    /// Partitions in quarantine afterwards: they exist, and nobody owns them.
+    /// Number of quarantined partitions: they exist without a known owner.
     pub quarantined: u32,
 }
 
 impl RepairDocument {
-    /// Whether nothing is left that a later repair would have to go on with.
+    /// Returns whether no operation is left unfinished.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.later.is_empty() && self.silent.is_empty()
     }
 }
 
-/// One thing that was done.
+/// An action of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepairAction {
-    /// What, in a word: `adopt`, `finish`, `orphan`, `reclaim`, `release`, `drop`, `quarantine`, `forget`, `lost`, `note`.
+    /// Name of the action: `adopt`, `finish`, `orphan`, `reclaim`, `release`, `drop`, `quarantine`, `forget`,
+    /// `lost`, `note`.
     pub action: String,
-    /// To which partition.
+    /// Partition id.
     pub id: PartitionId,
 }
 
@@ -44,36 +45,36 @@ impl From<&Action> for RepairAction {
     }
 }
 
-/// A partition that has to be gone on with.
+/// An unfinished operation on a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepairLater {
-    /// Which.
+    /// Partition id.
     pub id: PartitionId,
-    /// Why not now.
+    /// Reason that the operation is unfinished.
     pub why: String,
 }
 
 impl RepairLater {
-    /// This one, for this reason.
+    /// Creates the document.
     #[must_use]
     pub const fn new(id: PartitionId, why: String) -> Self {
         Self { id, why }
     }
 }
 
-/// A controller that could not be asked.
+/// An unavailable controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SilentController {
-    /// Which.
+    /// Name of the controller.
     pub controller: ControllerName,
-    /// What it said.
+    /// Error of the last call.
     pub why: String,
 }
 
 impl SilentController {
-    /// This one, for this reason.
+    /// Creates the document.
     #[must_use]
     pub const fn new(controller: ControllerName, why: String) -> Self {
         Self { controller, why }

@@ -1,34 +1,34 @@
-//! Who held what for how long.
+//! Records of finished holds.
 
 use ipu_core::{ControllerName, PartitionId, Timestamp, UsageRecord};
 use serde::{Deserialize, Serialize};
 
 use super::owner::OwnerDocument;
 
-/// A hold that is over.
+/// A finished hold of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RecordDocument {
-    /// Which partition.
+    /// Partition id.
     pub id: PartitionId,
-    /// Who held it; none if nobody is known to have owned it.
+    /// Owner; none if it is unknown.
     pub owner: Option<OwnerDocument>,
-    /// Which instance of the owner.
+    /// Instance of the owner.
     pub instance: u32,
-    /// Whom it is charged to.
+    /// Account that the usage is charged to.
     pub account: Option<String>,
-    /// Where it was.
+    /// Controller of the partition.
     pub controller: Option<ControllerName>,
-    /// How many IPUs.
+    /// Number of IPUs.
     pub size: u32,
-    /// How many attempts there had been by its end.
+    /// Number of attempts until the end.
     pub attempts: u32,
-    /// From when on.
+    /// Start of the hold.
     pub held_since: Timestamp,
-    /// Until when.
+    /// End of the hold.
     pub released_at: Timestamp,
-    /// How it ended: `released`, `lost` (the controller had lost it) or `unowned` (nobody owned it).
+    /// Cause of the end: `released`, `lost` (by the controller) or `unowned` (no known owner).
     pub end: String,
 }
 
@@ -49,19 +49,19 @@ impl From<&UsageRecord> for RecordDocument {
     }
 }
 
-/// The answer of `GET /v1/usage`: a page.
+/// Response of `GET /v1/usage`: one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordList {
-    /// In the order of their ends.
+    /// Records in the order of their ends.
     pub records: Vec<RecordDocument>,
-    /// The `continue` parameter of the next page; none on the last page.
+    /// Value of the parameter `continue` for the next page; none on the last page.
     #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
 }
 
 impl RecordList {
-    /// A list of these.
+    /// Creates a list that has no next page.
     #[must_use]
     pub const fn new(records: Vec<RecordDocument>) -> Self {
         Self {

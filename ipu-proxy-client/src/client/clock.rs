@@ -1,4 +1,4 @@
-//! The clock of the proxy, by which requests expire.
+//! Clock of the proxy, by which requests expire.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,18 +6,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use http::header::DATE;
 
-/// Largest difference between two clocks that is not corrected: `Date` counts whole seconds, and an answer takes a while.
+/// Maximum clock difference that is not corrected: `Date` has a resolution of seconds, and a response takes
+/// time.
 const TOLERANCE_MS: i64 = 2_000;
 
-/// The difference between the clock of the proxy and the clock of this host, learned from the `Date` of each answer.
+/// Difference between the clocks of the proxy and this host, observed from the `Date` of each response.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyClock {
-    /// Milliseconds by which the proxy is ahead.
+    /// Milliseconds by which the clock of the proxy is ahead.
     offset: AtomicI64,
 }
 
 impl ProxyClock {
-    /// Takes over the time of an answer that has just arrived.
+    /// Updates the difference from a response that has just arrived.
     pub(crate) fn observe(&self, headers: &HeaderMap) {
         let date = headers.get(DATE).and_then(|value| value.to_str().ok());
         if let Some(date) = date.and_then(|text| httpdate::parse_http_date(text).ok()) {
@@ -27,7 +28,7 @@ impl ProxyClock {
 
     fn observe_at(&self, date: SystemTime, now: SystemTime) {
         let ahead = millis(date) - millis(now);
-        // The whole second ends up to one second later.
+        // `Date` is rounded down to seconds.
         let offset = if ahead.abs() > TOLERANCE_MS {
             ahead + 1_000
         } else {
@@ -36,7 +37,7 @@ impl ProxyClock {
         self.offset.store(offset, Ordering::Relaxed);
     }
 
-    /// The time of the proxy after `wait`, in milliseconds since 1970.
+    /// Returns the time of the proxy after `wait`, in milliseconds since 1970.
     pub(crate) fn after(&self, wait: Duration) -> u64 {
         self.after_at(wait, SystemTime::now())
     }
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_expires_by_the_clock_of_the_proxy_where_the_clocks_differ() {
+    fn a_request_expires_by_the_clock_of_the_proxy_if_the_clocks_differ() {
         let wait = Duration::from_secs(30);
         for (proxy, expires) in [
             (1_000, 1_030_000),
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_without_end_expires_never() {
+    fn an_unlimited_wait_never_expires() {
         let clock = ProxyClock::default();
         assert_eq!(clock.after_at(Duration::MAX, at(1)), i64::MAX.cast_unsigned());
     }

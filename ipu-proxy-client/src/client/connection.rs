@@ -1,4 +1,4 @@
-//! Connections: made within a deadline, plain or with TLS.
+//! Connections with a timeout, with or without TLS.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use tower::Service;
 #[cfg(feature = "tls")]
 use super::tls::{self, TlsFiles};
 
-/// Makes connections.
+/// Opens connections to the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) deadline: Duration,
@@ -25,7 +25,7 @@ pub(crate) struct Connector {
     pub(crate) tls: Option<std::sync::Arc<TlsFiles>>,
 }
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
@@ -40,18 +40,18 @@ impl Stream {
 }
 
 impl Connector {
-    async fn connect(self, to: Uri) -> io::Result<Stream> {
-        let host = to.host().unwrap_or_default();
+    async fn connect(self, uri: Uri) -> io::Result<Stream> {
+        let host = uri.host().unwrap_or_default();
         let host = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
-        let secure = to.scheme_str() == Some("https");
-        let port = to.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let is_secure = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
         #[cfg(feature = "tls")]
-        if let Some(files) = self.tls.filter(|_| secure) {
+        if let Some(files) = self.tls.filter(|_| is_secure) {
             return tls::connect(stream, host, files).await.map(Stream::new);
         }
         Ok(Stream::new(stream))
@@ -67,16 +67,16 @@ impl Service<Uri> for Connector {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, to: Uri) -> Self::Future {
+    fn call(&mut self, uri: Uri) -> Self::Future {
         let (connector, deadline) = (self.clone(), self.deadline);
         Box::pin(async move {
-            let late = |_| {
+            let timed_out = |_| {
                 let text = format!("no connection within {} s", deadline.as_secs_f32());
                 io::Error::new(io::ErrorKind::TimedOut, text)
             };
-            tokio::time::timeout(deadline, connector.connect(to))
+            tokio::time::timeout(deadline, connector.connect(uri))
                 .await
-                .map_err(late)?
+                .map_err(timed_out)?
         })
     }
 }
@@ -91,9 +91,9 @@ impl hyper::rt::Read for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        into: ReadBufCursor<'_>,
+        buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, into)
+        Pin::new(&mut self.0).poll_read(context, buffer)
     }
 }
 

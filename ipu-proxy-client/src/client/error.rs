@@ -1,4 +1,4 @@
-//! Why there is no client, and why there is no answer.
+//! Errors of the setup and of requests.
 
 use std::error::Error;
 use std::io;
@@ -9,131 +9,131 @@ use ipu_core::{PartitionId, Reason};
 
 use crate::api::ProblemDocument;
 
-/// Why a client cannot be made.
+/// Error of the setup of a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The URL is none.
-    #[error("{url:?} is no URL of a proxy: {rule}")]
+    /// The URL is invalid.
+    #[error("{url:?} is not a URL of a proxy: {rule}")]
     Url {
-        /// What was given.
+        /// The URL.
         url: String,
-        /// What is wrong with it, and what to do.
+        /// Rule that the URL violates.
         rule: String,
     },
-    /// The URL begins with `https`, and it was not said who signs the proxy's certificate.
+    /// The scheme is `https`, and no CA certificate is configured.
     #[error(
-        "{url:?} needs a file with the certificates that are trusted; those of the system are in a file such as \
+        "{url:?} requires a file with CA certificates, such as that of the system, \
          /etc/ssl/certs/ca-certificates.crt"
     )]
     MissingCaCertificate {
-        /// What was given.
+        /// The URL.
         url: String,
     },
-    /// Files for TLS, and a URL that begins with `http`.
-    #[error("certificates are of no use for {url:?}: use https")]
+    /// The scheme is `http`, and TLS files are configured.
+    #[error("certificates cannot be used with {url:?}: use https")]
     NotSecure {
-        /// What was given.
+        /// The URL.
         url: String,
     },
-    /// A file for TLS cannot be used.
+    /// A TLS file is invalid.
     #[error("use {}: {detail}", path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause of the error.
         detail: String,
     },
 }
 
-/// Why there is no answer, or none that says what was asked for.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The proxy says what is wrong.
-    #[error("{}", told(problem))]
+    /// The proxy responded with a problem.
+    #[error("{}", one_line(problem))]
     Refused {
-        /// What it says.
+        /// The problem.
         problem: Box<ProblemDocument>,
-        /// When to ask again, if it says so.
+        /// Requested pause before a retry, if any.
         retry_after: Option<Duration>,
     },
-    /// No connection: nothing was sent.
+    /// The connection failed; nothing was sent.
     #[error("cannot reach the proxy at {url}: {detail}")]
     Unreachable {
-        /// Where the proxy should be.
+        /// URL of the proxy.
         url: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         detail: String,
     },
-    /// A certificate was refused, ours by the proxy or the proxy's by us.
-    #[error("no trust between us and the proxy at {url}: {detail}")]
+    /// A certificate was rejected: that of the client by the proxy, or that of the proxy by the client.
+    #[error("TLS with the proxy at {url} failed: {detail}")]
     TlsRejected {
-        /// Where the proxy is.
+        /// URL of the proxy.
         url: String,
-        /// What is wrong with which certificate.
+        /// Cause of the rejection.
         detail: String,
     },
-    /// The connection broke before the answer was there: what was asked for may have been done.
-    #[error("the connection to the proxy at {url} broke: {detail}")]
+    /// The connection was lost before the response; the request may have been executed.
+    #[error("lost the connection to the proxy at {url}: {detail}")]
     ConnectionLost {
-        /// Where the proxy is.
+        /// URL of the proxy.
         url: String,
-        /// How.
+        /// Cause of the loss.
         detail: String,
     },
-    /// There was no answer in time: what was asked for may have been done.
-    #[error("the proxy at {url} does not answer within {} s", waited.as_secs())]
+    /// The response did not arrive in time; the request may have been executed.
+    #[error("no response from the proxy at {url} within {} s", waited.as_secs())]
     Timeout {
-        /// Where the proxy is.
+        /// URL of the proxy.
         url: String,
-        /// How long was waited.
+        /// Timeout.
         waited: Duration,
     },
-    /// The answer is not one of a proxy.
-    #[error("{url} answers {status}, which is not understood: {detail}")]
+    /// The response is not valid for a proxy.
+    #[error("invalid response from {url}, status {status}: {detail}")]
     InvalidResponse {
-        /// Who answered.
+        /// URL of the request.
         url: String,
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// What is wrong with it.
+        /// Cause of the error.
         detail: String,
     },
-    /// The file of the token cannot be read, or holds none.
-    #[error("read the token of {}", path.display())]
+    /// The token file cannot be read or is empty.
+    #[error("read the token file {}", path.display())]
     Token {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The request cannot be written.
+    /// The request cannot be serialized.
     #[error("write the request: {detail}")]
     Request {
-        /// Why not.
+        /// Cause of the error.
         detail: String,
     },
-    /// The partition that was waited for will not be ready: it is in error.
-    #[error("partition {id} is in error: {}", errors.join("; "))]
+    /// The awaited partition failed.
+    #[error("partition {id} failed: {}", errors.join("; "))]
     PartitionFailed {
-        /// Which.
+        /// Partition id.
         id: PartitionId,
-        /// What the controller says.
+        /// Errors that the controller reports.
         errors: Vec<String>,
     },
-    /// What was waited for has not come within the time that the caller wanted to wait.
-    #[error("not within {} s: {what}", waited.as_secs())]
+    /// The awaited state was not reached before the timeout of the caller.
+    #[error("timed out after {} s: {what}", waited.as_secs())]
     Late {
-        /// What was waited for.
+        /// Last observed state.
         what: String,
-        /// How long.
+        /// Timeout.
         waited: Duration,
     },
 }
 
 impl ClientError {
-    /// What the proxy says, if it is the proxy that says so.
+    /// Returns the problem, if the proxy responded with one.
     #[must_use]
     pub fn problem(&self) -> Option<&ProblemDocument> {
         match self {
@@ -142,19 +142,19 @@ impl ClientError {
         }
     }
 
-    /// The stable code of what the proxy says.
+    /// Returns the stable code of the problem.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.problem().map(|problem| problem.code.as_str())
     }
 
-    /// Why it does not fit, if that is it.
+    /// Returns the reason that the request does not fit, if that is the problem.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.problem().and_then(ProblemDocument::reason)
     }
 
-    /// Whether what was asked for may have been done all the same.
+    /// Returns whether the request may have been executed in spite of the error.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         match self {
@@ -172,8 +172,8 @@ impl ClientError {
     }
 }
 
-/// A problem in one line.
-fn told(problem: &ProblemDocument) -> String {
+/// Returns a problem in one line.
+fn one_line(problem: &ProblemDocument) -> String {
     let detail = if problem.detail.is_empty() {
         &problem.title
     } else {
@@ -185,13 +185,13 @@ fn told(problem: &ProblemDocument) -> String {
     }
 }
 
-/// An error with everything that caused it, in one line.
+/// Returns an error and its sources in one line.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
         let part = error.to_string();
-        // Some transports repeat their source.
+        // Some errors repeat their source.
         if !text.contains(&part) {
             text.push_str(": ");
             text.push_str(&part);

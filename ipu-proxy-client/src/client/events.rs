@@ -1,4 +1,4 @@
-//! The event stream, which goes on where it broke off.
+//! The event stream, which resumes after the last event.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,40 +18,40 @@ use tokio_stream::Stream;
 use super::error::ClientError;
 use super::request::{ApiRequest, Idempotency};
 use super::sse::{Parser, RawEvent};
-use super::transport::{ANSWER_MAX, Transport};
+use super::transport::{MAX_RESPONSE_SIZE, Transport};
 use crate::api::{ChangeDocument, PartitionList};
 
-/// Three times what the proxy lets pass without a sign of life.
-const SILENCE: Duration = Duration::from_secs(45);
+/// Maximum time without data: three times the keep-alive interval of the proxy.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Where the client was.
+/// Header with the last received event id.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Something that happened.
+/// An event of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What to ask the proxy for what happened later with, also with a new client.
+    /// Id from which a stream can resume, also with a new client.
     pub id: Option<String>,
-    /// What.
+    /// Content of the event.
     pub told: EventKind,
 }
 
-/// What happened.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// These are all partitions: the beginning, or the proxy does not know any more what happened since the last event.
+    /// All partitions, at the start or if the proxy no longer has the changes since the last event.
     Snapshot(PartitionList),
-    /// This became of one of them.
+    /// A change of one partition.
     Change(Box<ChangeDocument>),
 }
 
 type Next = Pin<Box<dyn Future<Output = (Reader, Result<Event, ClientError>)> + Send>>;
 
-/// What happens to partitions. It never ends: if the connection breaks it is made again, and the stream goes on after the last
-/// event. A partition may be told of twice, and is never left out. What cannot be mended is an error; whoever asks for more
-/// afterwards has it tried again.
+/// Stream of changes of partitions. It never ends: after a broken connection it reconnects and resumes after
+/// the last event. A change may be repeated, but is never lost. An error is returned once the retries are
+/// exhausted; the next poll retries again.
 pub struct Events(Next);
 
 impl fmt::Debug for Events {
@@ -64,16 +64,16 @@ impl Events {
     pub(crate) fn new(transport: Arc<Transport>, after: Option<String>) -> Self {
         let reader = Reader {
             transport,
-            open: None,
-            last: after,
-            ready: VecDeque::new(),
+            connection: None,
+            last_id: after,
+            parsed: VecDeque::new(),
         };
         Self(Box::pin(reader.next()))
     }
 
-    /// The next event.
+    /// Returns the next event.
     ///
-    /// *Cancel safety*: whoever drops this loses nothing.
+    /// *Cancel safety*: no event is lost.
     ///
     /// # Errors
     ///
@@ -83,9 +83,9 @@ impl Events {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ClientError>> {
-        self.0.as_mut().poll(context).map(|(reader, told)| {
+        self.0.as_mut().poll(context).map(|(reader, event)| {
             self.0 = Box::pin(reader.next());
-            told
+            event
         })
     }
 }
@@ -98,12 +98,12 @@ impl Stream for Events {
     }
 }
 
-/// Reads one stream after the other.
+/// Reads the stream of one connection after the other.
 struct Reader {
     transport: Arc<Transport>,
-    open: Option<(Incoming, Parser)>,
-    last: Option<String>,
-    ready: VecDeque<RawEvent>,
+    connection: Option<(Incoming, Parser)>,
+    last_id: Option<String>,
+    parsed: VecDeque<RawEvent>,
 }
 
 impl Reader {
@@ -114,7 +114,7 @@ impl Reader {
                 Ok(event) => return (self, Ok(event)),
                 Err(error) => error,
             };
-            self.open = None;
+            self.connection = None;
             let Some(pause) = self
                 .transport
                 .options
@@ -123,7 +123,7 @@ impl Reader {
             else {
                 return (self, Err(error));
             };
-            tracing::debug!(attempt, %error, ?pause, "open the event stream again");
+            tracing::debug!(attempt, %error, ?pause, "reconnecting the event stream");
             tokio::time::sleep(pause).await;
             attempt += 1;
         }
@@ -131,53 +131,53 @@ impl Reader {
 
     async fn read(&mut self) -> Result<Event, ClientError> {
         loop {
-            while let Some(raw) = self.ready.pop_front() {
-                let told = self.told(&raw)?;
+            while let Some(raw) = self.parsed.pop_front() {
+                let kind = self.parse_event(&raw)?;
                 if raw.id.is_some() {
-                    self.last.clone_from(&raw.id);
+                    self.last_id.clone_from(&raw.id);
                 }
-                if let Some(told) = told {
+                if let Some(told) = kind {
                     return Ok(Event { id: raw.id, told });
                 }
             }
-            if self.open.is_none() {
-                self.open = Some((self.connect().await?, Parser::default()));
+            if self.connection.is_none() {
+                self.connection = Some((self.connect().await?, Parser::default()));
             }
-            self.more().await?;
+            self.receive().await?;
         }
     }
 
     async fn connect(&self) -> Result<Incoming, ClientError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        if let Some(last) = self.last.as_deref().and_then(|last| last.parse().ok()) {
-            headers.insert(LAST_EVENT_ID, last);
+        if let Some(id) = self.last_id.as_deref().and_then(|id| id.parse().ok()) {
+            headers.insert(LAST_EVENT_ID, id);
         }
-        let ask = ApiRequest::new(Method::GET, "/v1/events".to_owned(), Idempotency::Safe);
-        self.transport.open(&ask, &headers).await
+        let request = ApiRequest::new(Method::GET, "/v1/events".to_owned(), Idempotency::Safe);
+        self.transport.open(&request, &headers).await
     }
 
-    /// Waits for more of the stream.
-    async fn more(&mut self) -> Result<(), ClientError> {
-        let Some((body, parser)) = self.open.as_mut() else {
+    /// Receives and parses the next chunk.
+    async fn receive(&mut self) -> Result<(), ClientError> {
+        let Some((body, parser)) = self.connection.as_mut() else {
             return Ok(());
         };
-        let broken = |detail: &str| self.transport.broken(detail.to_owned());
-        let frame = match tokio::time::timeout(SILENCE, body.frame()).await {
-            Err(_) => return Err(broken("the event stream is silent")),
-            Ok(None) => return Err(broken("the event stream has ended")),
-            Ok(Some(frame)) => frame.map_err(|error| broken(&error.to_string()))?,
+        let lost = |detail: &str| self.transport.connection_lost(detail.to_owned());
+        let frame = match tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await {
+            Err(_) => return Err(lost("the event stream is idle")),
+            Ok(None) => return Err(lost("the event stream has ended")),
+            Ok(Some(frame)) => frame.map_err(|error| lost(&error.to_string()))?,
         };
         let Some(bytes) = frame.data_ref() else {
             return Ok(());
         };
         parser
-            .push(bytes, ANSWER_MAX, &mut self.ready)
-            .map_err(|_| broken("an event is too long"))
+            .push(bytes, MAX_RESPONSE_SIZE, &mut self.parsed)
+            .map_err(|_| lost("an event is too long"))
     }
 
-    /// What an event says; none for a kind that this version does not know.
-    fn told(&self, raw: &RawEvent) -> Result<Option<EventKind>, ClientError> {
+    /// Parses the data of an event; none for a kind that this version does not know.
+    fn parse_event(&self, raw: &RawEvent) -> Result<Option<EventKind>, ClientError> {
         Ok(match raw.kind.as_str() {
             "snapshot" => Some(EventKind::Snapshot(self.parse(&raw.data)?)),
             "change" => Some(EventKind::Change(Box::new(self.parse(&raw.data)?))),

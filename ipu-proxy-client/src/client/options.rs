@@ -1,4 +1,4 @@
-//! How a client asks.
+//! Options of a client.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -12,28 +12,28 @@ use super::error::ClientError;
 #[cfg(feature = "tls")]
 use super::tls::TlsFiles;
 
-/// How long a connection may take to be made: longer than the longest round trip, with one lost packet.
+/// Default timeout of a connection attempt: longer than the longest round trip with one lost packet.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take: the proxy gives a controller that hangs up after ten seconds.
+/// Default timeout of a response: the proxy times out a hanging controller after ten seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a request is sent in all: with its pauses that bridges a restart of a load balancer.
-const ATTEMPTS: u32 = 4;
-/// The longest first pause.
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest pause: longer, and the caller is better told.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Default number of attempts: with the pauses it bridges a restart of a load balancer.
+const MAX_ATTEMPTS: u32 = 4;
+/// Default maximum of the first pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Default maximum of a pause: after a longer one the caller should decide.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// What proves who asks.
+/// Bearer token of the client.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Token {
-    /// This.
+    /// The token itself.
     Value(String),
-    /// What is in this file, which is read for every request: mounted tokens are renewed.
+    /// File with the token. It is read for every request, because mounted tokens are renewed.
     File(PathBuf),
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -56,35 +56,36 @@ impl Token {
         let text = tokio::fs::read_to_string(path).await.map_err(unreadable)?;
         let token = text.trim();
         if token.is_empty() {
-            let empty = io::Error::new(io::ErrorKind::InvalidData, "there is none in it");
+            let empty = io::Error::new(io::ErrorKind::InvalidData, "the file is empty");
             return Err(unreadable(empty));
         }
         Ok(token.to_owned())
     }
 }
 
-/// How often and how fast a request is sent again that is safe to repeat.
+/// Options of retries.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RetryOptions {
-    /// How often a request is sent in all; 1 never sends it again. 4 unless set.
+    /// Number of attempts, by default 4; 1 disables retries.
     pub attempts: u32,
-    /// The longest pause before the second time; 100 ms unless set. It doubles each time.
+    /// Maximum pause before the second attempt, by default 100 ms. It doubles with each attempt.
     pub first_pause: Duration,
-    /// The longest pause of all; 5 s unless set. If the proxy wishes (`Retry-After`) a longer one, the request is not sent again.
+    /// Maximum of all pauses, by default 5 s. If the proxy requests a longer one (`Retry-After`), the request
+    /// is not retried.
     pub longest_pause: Duration,
-    /// A source of random numbers: every pause is a random part of its longest, so that clients that failed together do not
-    /// come back together.
+    /// Source of random numbers. Each pause is a random part of its maximum, so that clients that failed
+    /// together do not retry together.
     pub random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Default for RetryOptions {
     fn default() -> Self {
         Self {
-            attempts: ATTEMPTS,
-            first_pause: PAUSE_FIRST,
-            longest_pause: PAUSE_MAX,
-            // The standard library seeds its hash maps from the system; jitter needs no more than that.
+            attempts: MAX_ATTEMPTS,
+            first_pause: FIRST_PAUSE,
+            longest_pause: MAX_PAUSE,
+            // The standard library seeds its hash maps from the system, which is sufficient for jitter.
             random: Arc::new(|| RandomState::new().build_hasher().finish()),
         }
     }
@@ -100,20 +101,20 @@ impl fmt::Debug for RetryOptions {
     }
 }
 
-/// How a client asks.
+/// Options of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// What proves who asks; none asks as nobody.
+    /// Bearer token; none for anonymous requests.
     pub token: Option<Token>,
-    /// Whom to trust, and the certificate of this client; none for `http`.
+    /// Trusted certificates and the client certificate; none for `http`.
     #[cfg(feature = "tls")]
     pub tls: Option<TlsFiles>,
-    /// How long a connection may take to be made, its handshake included; 5 s unless set.
+    /// Timeout of a connection attempt with its TLS handshake, by default 5 s.
     pub connect_deadline: Duration,
-    /// How long an answer may take, beside what was asked to be waited for; 30 s unless set.
+    /// Timeout of a response in addition to the requested wait, by default 30 s.
     pub deadline: Duration,
-    /// What is sent again.
+    /// Options of retries.
     pub retry: RetryOptions,
 }
 

@@ -1,4 +1,4 @@
-//! One request, before it is sent: pure.
+//! Builder of requests. It performs no I/O.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::MAX_WAIT;
 use super::error::ClientError;
 
-/// Whether a request may be sent again if it is not known what became of it.
+/// Permission to retry a request with an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idempotency {
-    /// Twice is as good as once.
+    /// Idempotent.
     Safe,
-    /// Only if it was certainly not done.
+    /// Retried only if it was certainly not executed.
     Unsafe,
 }
 
@@ -23,29 +23,30 @@ pub(crate) enum Idempotency {
 #[derive(Clone, Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// With the query.
+    /// Path and query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
-    pub(crate) repeat: Idempotency,
-    /// How long the answer may take beside what every answer may take.
+    pub(crate) idempotency: Idempotency,
+    /// Additional timeout of the response.
     pub(crate) extra: Duration,
-    /// Whether the proxy refuses it once this client has given up.
+    /// True if the request expires when this client times out.
     pub(crate) expires: bool,
 }
 
 impl ApiRequest {
-    pub(crate) const fn new(method: Method, path: String, repeat: Idempotency) -> Self {
+    pub(crate) const fn new(method: Method, path: String, idempotency: Idempotency) -> Self {
         Self {
             method,
             path,
             body: None,
-            repeat,
+            idempotency,
             extra: Duration::ZERO,
             expires: false,
         }
     }
 
-    /// The proxy refuses the request if it reads it after this client has given up (`notAfter`).
+    /// Lets the request expire at the timeout of this client (`notAfter`): the proxy rejects it when it is
+    /// read later.
     pub(crate) const fn expiring(mut self) -> Self {
         self.expires = true;
         self
@@ -64,7 +65,7 @@ impl ApiRequest {
         self
     }
 
-    /// The path with the query; one that expires does so at `not_after`, in milliseconds since 1970.
+    /// Returns path and query. An expiring request gets `not_after`, in milliseconds since 1970.
     pub(crate) fn target(&self, not_after: impl FnOnce() -> u64) -> String {
         if self.expires {
             with_query(&self.path, "notAfter", &not_after().to_string())
@@ -73,7 +74,7 @@ impl ApiRequest {
         }
     }
 
-    /// The proxy is to answer after this time at the latest.
+    /// Sets the maximum wait at the proxy.
     pub(crate) fn waiting(self, wait: Duration) -> Self {
         let wait = wait.min(MAX_WAIT);
         if wait.is_zero() {
@@ -83,7 +84,7 @@ impl ApiRequest {
         self.query("wait", &text).taking(wait)
     }
 
-    /// The answer may take so much longer than others.
+    /// Sets an additional timeout of the response.
     pub(crate) const fn taking(mut self, extra: Duration) -> Self {
         self.extra = extra;
         self
@@ -91,11 +92,11 @@ impl ApiRequest {
 }
 
 fn with_query(path: &str, name: &str, value: &str) -> String {
-    let before = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{before}{name}={}", encoded(value))
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{name}={}", encoded(value))
 }
 
-/// A text as a part of a path or a query.
+/// Returns the percent-encoded text for a path or a query.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
@@ -105,20 +106,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_bounded_and_its_answer_may_take_longer() {
-        let ask = |wait| {
+    fn a_wait_is_bounded_and_extends_the_timeout() {
+        let waiting = |wait| {
             ApiRequest::new(Method::PUT, "/v1/partitions/p".to_owned(), Idempotency::Safe).waiting(wait)
         };
-        let asked = ask(Duration::from_secs(3600));
-        assert_eq!(asked.path, "/v1/partitions/p?wait=60000ms");
-        assert_eq!(asked.extra, MAX_WAIT);
-        assert_eq!(ask(Duration::ZERO).path, "/v1/partitions/p");
+        let request = waiting(Duration::from_secs(3600));
+        assert_eq!(request.path, "/v1/partitions/p?wait=60000ms");
+        assert_eq!(request.extra, MAX_WAIT);
+        assert_eq!(waiting(Duration::ZERO).path, "/v1/partitions/p");
     }
 
     #[test]
-    fn what_a_query_says_cannot_end_it() {
-        let ask = ApiRequest::new(Method::DELETE, "/p".to_owned(), Idempotency::Safe);
-        let asked = ask.query("uid", "a&b=c").query("attempt", "1");
-        assert_eq!(asked.path, "/p?uid=a%26b%3Dc&attempt=1");
+    fn a_query_value_is_encoded() {
+        let request = ApiRequest::new(Method::DELETE, "/p".to_owned(), Idempotency::Safe);
+        let request = request.query("uid", "a&b=c").query("attempt", "1");
+        assert_eq!(request.path, "/p?uid=a%26b%3Dc&attempt=1");
     }
 }

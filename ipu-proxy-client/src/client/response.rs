@@ -1,4 +1,4 @@
-//! What an answer means: pure.
+//! Parser of responses. It performs no I/O.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use super::error::ClientError;
 use crate::api::ProblemDocument;
 
-/// How much of an answer that is not understood is shown.
-const SHOWN: usize = 200;
+/// Maximum number of characters of an invalid response in an error.
+const MAX_EXCERPT_LEN: usize = 200;
 
-/// The document of an answer, or what it says instead.
+/// Parses a response to its document.
 pub(crate) fn read<T: DeserializeOwned>(
     url: &str,
     status: StatusCode,
@@ -22,32 +22,32 @@ pub(crate) fn read<T: DeserializeOwned>(
     if !status.is_success() {
         return Err(problem(url, status, headers, body));
     }
-    serde_json::from_slice(body).map_err(|error| bad(url, status, format!("{error}: {}", shown(body))))
+    serde_json::from_slice(body).map_err(|error| invalid(url, status, format!("{error}: {}", excerpt(body))))
 }
 
-/// What an answer says that is no success.
+/// Parses a response that is not a success.
 pub(crate) fn problem(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is_problem = kind.is_some_and(|kind| kind.starts_with("application/problem+json"));
     if !is_problem {
-        return bad(url, status, shown(body));
+        return invalid(url, status, excerpt(body));
     }
     match serde_json::from_slice::<ProblemDocument>(body) {
         Ok(problem) => ClientError::Refused {
             problem: Box::new(problem),
             retry_after: retry_after(headers),
         },
-        Err(error) => bad(url, status, format!("{error}: {}", shown(body))),
+        Err(error) => invalid(url, status, format!("{error}: {}", excerpt(body))),
     }
 }
 
-/// The seconds of `Retry-After`; a date, which our proxy never sends, counts as none.
+/// Returns the seconds of `Retry-After`; a date, which the proxy never sends, is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-fn bad(url: &str, status: StatusCode, detail: String) -> ClientError {
+fn invalid(url: &str, status: StatusCode, detail: String) -> ClientError {
     ClientError::InvalidResponse {
         url: url.to_owned(),
         status: status.as_u16(),
@@ -55,10 +55,10 @@ fn bad(url: &str, status: StatusCode, detail: String) -> ClientError {
     }
 }
 
-fn shown(body: &[u8]) -> String {
+fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    let begin: String = text.chars().take(SHOWN).collect();
-    format!("{begin:?}")
+    let start: String = text.chars().take(MAX_EXCERPT_LEN).collect();
+    format!("{start:?}")
 }
 
 #[cfg(test)]
@@ -69,17 +69,17 @@ mod tests {
     use crate::api::Usage;
 
     #[test]
-    fn a_problem_is_told_with_its_code_its_detail_and_when_to_ask_again() {
+    fn a_problem_has_its_code_detail_fix_and_retry_after() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
-        let mut told = ProblemDocument::new(503, "LineFull", "the line is full");
-        told.fix = Some("ask later".to_owned());
-        let body = serde_json::to_vec(&told).unwrap();
+        let mut problem = ProblemDocument::new(503, "LineFull", "the queue is full");
+        problem.fix = Some("retry later".to_owned());
+        let body = serde_json::to_vec(&problem).unwrap();
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = read::<Usage>("http://proxy", status, &headers, &body).unwrap_err();
         assert_eq!(error.code(), Some("LineFull"));
-        assert_eq!(error.to_string(), "the line is full (LineFull); ask later");
+        assert_eq!(error.to_string(), "the queue is full (LineFull); retry later");
         let ClientError::Refused { retry_after, .. } = error else {
             panic!("{error}");
         };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_proxy_answers_is_shown_and_cut_off() {
+    fn an_invalid_response_is_shown_truncated() {
         let body = "<html>".repeat(1000);
         for status in [StatusCode::OK, StatusCode::BAD_GATEWAY] {
             let error =

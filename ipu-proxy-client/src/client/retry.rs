@@ -1,4 +1,4 @@
-//! What is sent again, and when.
+//! Decides whether and when a request is retried.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use super::error::ClientError;
 use super::options::RetryOptions;
 use super::request::Idempotency;
 
-/// The proxy did not begin with the request.
+/// Code of a problem: the proxy did not start to execute the request.
 pub(crate) const OVERLOADED: &str = "Overloaded";
-/// The proxy refused it because an earlier one may still have an effect.
+/// Code of a problem: an earlier request may still have an effect.
 const UNSETTLED: &str = "Unsettled";
-/// The proxy refused it because it had expired by the clock of the proxy. The answer corrects the clock of the client.
+/// Code of a problem: the request has expired by the clock of the proxy. The response corrects the clock of
+/// the client.
 const TOO_LATE: &str = "TooLate";
 
-/// What an error says of a second time.
+/// Decision on a retry.
 enum RetryDecision {
     Never,
     Soon,
@@ -21,51 +22,56 @@ enum RetryDecision {
 }
 
 impl RetryOptions {
-    /// How long to pause after `error` of the attempt number `attempt` (from 1), if there is to be another.
-    pub(crate) fn pause(&self, attempt: u32, error: &ClientError, repeat: Idempotency) -> Option<Duration> {
+    /// Returns the pause after `error` of attempt `attempt` (from 1); none if the request is not retried.
+    pub(crate) fn pause(
+        &self,
+        attempt: u32,
+        error: &ClientError,
+        idempotency: Idempotency,
+    ) -> Option<Duration> {
         if attempt >= self.attempts {
             return None;
         }
-        match again(error, repeat) {
+        match decide(error, idempotency) {
             RetryDecision::Never => None,
             RetryDecision::Soon => Some(self.backoff(attempt)),
-            RetryDecision::After(wish) => {
-                (wish <= self.longest_pause).then(|| wish.max(self.backoff(attempt)))
+            RetryDecision::After(pause) => {
+                (pause <= self.longest_pause).then(|| pause.max(self.backoff(attempt)))
             }
         }
     }
 
-    /// A random part of the longest pause after this attempt.
+    /// Returns a random part of the maximum pause after this attempt.
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         let doubled = self
             .first_pause
             .saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
-        let longest = u64::try_from(doubled.min(self.longest_pause).as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos((self.random)() % longest.saturating_add(1))
+        let max = u64::try_from(doubled.min(self.longest_pause).as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos((self.random)() % max.saturating_add(1))
     }
 }
 
-fn again(error: &ClientError, repeat: Idempotency) -> RetryDecision {
-    let safe = repeat == Idempotency::Safe;
+fn decide(error: &ClientError, idempotency: Idempotency) -> RetryDecision {
+    let is_safe = idempotency == Idempotency::Safe;
     match error {
         ClientError::Unreachable { .. } => RetryDecision::Soon,
         ClientError::Refused { problem, retry_after } => {
-            let not_done = [OVERLOADED, UNSETTLED].contains(&problem.code.as_str());
+            let was_not_executed = [OVERLOADED, UNSETTLED].contains(&problem.code.as_str());
             if problem.code == TOO_LATE {
                 return RetryDecision::Soon;
             }
             match retry_after {
-                Some(wish) if safe || not_done => RetryDecision::After(*wish),
-                None if safe && problem.status == 503 => RetryDecision::Soon,
+                Some(pause) if is_safe || was_not_executed => RetryDecision::After(*pause),
+                None if is_safe && problem.status == 503 => RetryDecision::Soon,
                 _ => RetryDecision::Never,
             }
         }
-        ClientError::ConnectionLost { .. } if safe => RetryDecision::Soon,
-        // What stands between us and the proxy.
+        ClientError::ConnectionLost { .. } if is_safe => RetryDecision::Soon,
+        // An error of a gateway in front of the proxy.
         ClientError::InvalidResponse {
             status: 502..=504, ..
-        } if safe => RetryDecision::Soon,
-        // Whoever waited that long is better told than kept for as long again.
+        } if is_safe => RetryDecision::Soon,
+        // After a timeout the caller decides, instead of waiting as long again.
         _ => RetryDecision::Never,
     }
 }
@@ -84,14 +90,14 @@ mod tests {
         }
     }
 
-    fn refused(status: u16, code: &str, after: Option<u64>) -> ClientError {
+    fn problem(status: u16, code: &str, after: Option<u64>) -> ClientError {
         ClientError::Refused {
             problem: Box::new(ProblemDocument::new(status, code, "because")),
             retry_after: after.map(Duration::from_secs),
         }
     }
 
-    fn broken() -> ClientError {
+    fn lost() -> ClientError {
         ClientError::ConnectionLost {
             url: "http://proxy".to_owned(),
             detail: "reset".to_owned(),
@@ -99,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_or_was_not_done_is_sent_again() {
-        let again = |error: &ClientError, repeat| options().pause(1, error, repeat).is_some();
+    fn only_idempotent_or_unexecuted_requests_are_retried() {
+        let is_retried = |error: &ClientError, idempotency| options().pause(1, error, idempotency).is_some();
         let unreachable = ClientError::Unreachable {
             url: "http://proxy".to_owned(),
             detail: "refused".to_owned(),
@@ -109,39 +115,39 @@ mod tests {
             url: "http://proxy".to_owned(),
             waited: Duration::from_secs(30),
         };
-        for (error, safe, otherwise) in [
+        for (error, if_safe, if_unsafe) in [
             (unreachable, true, true),
-            (broken(), true, false),
+            (lost(), true, false),
             (timeout, false, false),
-            (refused(503, "LedgerUnavailable", Some(1)), true, false),
-            (refused(503, OVERLOADED, Some(1)), true, true),
-            (refused(409, UNSETTLED, Some(1)), true, true),
-            (refused(409, TOO_LATE, None), true, true),
-            (refused(409, "NotTheOwner", None), false, false),
-            (refused(401, "Unauthenticated", None), false, false),
-            (refused(500, "LedgerError", None), false, false),
+            (problem(503, "LedgerUnavailable", Some(1)), true, false),
+            (problem(503, OVERLOADED, Some(1)), true, true),
+            (problem(409, UNSETTLED, Some(1)), true, true),
+            (problem(409, TOO_LATE, None), true, true),
+            (problem(409, "NotTheOwner", None), false, false),
+            (problem(401, "Unauthenticated", None), false, false),
+            (problem(500, "LedgerError", None), false, false),
         ] {
-            assert_eq!(again(&error, Idempotency::Safe), safe, "{error}");
-            assert_eq!(again(&error, Idempotency::Unsafe), otherwise, "{error}");
+            assert_eq!(is_retried(&error, Idempotency::Safe), if_safe, "{error}");
+            assert_eq!(is_retried(&error, Idempotency::Unsafe), if_unsafe, "{error}");
         }
     }
 
     #[test]
-    fn the_proxy_s_wish_is_kept_unless_it_is_too_long() {
-        let pause = |seconds| options().pause(1, &refused(503, OVERLOADED, Some(seconds)), Idempotency::Safe);
+    fn retry_after_is_obeyed_unless_it_is_too_long() {
+        let pause = |seconds| options().pause(1, &problem(503, OVERLOADED, Some(seconds)), Idempotency::Safe);
         assert_eq!(pause(2), Some(Duration::from_secs(2)));
         assert_eq!(pause(30), None);
     }
 
     #[test]
-    fn pauses_grow_and_end() {
+    fn pauses_grow_and_the_attempts_are_bounded() {
         let options = options();
         let pauses: Vec<_> = (1..)
-            .map_while(|attempt| options.pause(attempt, &broken(), Idempotency::Safe))
+            .map_while(|attempt| options.pause(attempt, &lost(), Idempotency::Safe))
             .collect();
         assert_eq!(pauses.len(), 3);
-        for (pause, longest) in pauses.iter().zip([100, 200, 400]) {
-            assert!(*pause <= Duration::from_millis(longest));
+        for (pause, max) in pauses.iter().zip([100, 200, 400]) {
+            assert!(*pause <= Duration::from_millis(max));
         }
     }
 }

@@ -1,47 +1,47 @@
-//! Server-sent events as they come, in pieces of any size: pure.
+//! Parser of server-sent events in chunks of any size. It performs no I/O.
 
-/// One event, as it was sent.
+/// An event as it was sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawEvent {
-    /// Its number, if it has one.
+    /// Event id, if any.
     pub(crate) id: Option<String>,
     pub(crate) kind: String,
     pub(crate) data: String,
 }
 
-/// Puts events together.
+/// Incremental parser.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
-    /// What has come of the line that is not at its end.
+    /// Received part of the current line.
     line: Vec<u8>,
-    /// The last byte was a carriage return: a line feed behind it ends no second line.
-    returned: bool,
+    /// True if the last byte was a carriage return: a following line feed ends no further line.
+    after_return: bool,
     event: RawEvent,
-    /// Whether there is any data, be it empty.
+    /// True if the event has a data field, which may be empty.
     has_data: bool,
     size: usize,
 }
 
-/// An event is longer than the bound.
+/// An event exceeds the maximum size.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
 impl Parser {
-    /// Takes what has come, and appends the events that are whole to `into`.
+    /// Parses a chunk and appends the complete events to `events`.
     pub(crate) fn push(
         &mut self,
         bytes: &[u8],
-        longest: usize,
-        into: &mut impl Extend<RawEvent>,
+        max_size: usize,
+        events: &mut impl Extend<RawEvent>,
     ) -> Result<(), TooLong> {
         for byte in bytes {
-            let after_return = std::mem::replace(&mut self.returned, *byte == b'\r');
+            let after_return = std::mem::replace(&mut self.after_return, *byte == b'\r');
             match byte {
                 b'\n' if after_return => {}
-                b'\n' | b'\r' => into.extend(self.end_of_line()),
+                b'\n' | b'\r' => events.extend(self.end_of_line()),
                 other => {
                     self.size += 1;
-                    if self.size > longest {
+                    if self.size > max_size {
                         return Err(TooLong);
                     }
                     self.line.push(*other);
@@ -51,7 +51,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The event that this line ends, if it does.
+    /// Handles a complete line; returns the event if the line is empty and ends one.
     fn end_of_line(&mut self) -> Option<RawEvent> {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
@@ -72,7 +72,7 @@ impl Parser {
                 self.event.data.push_str(value);
                 self.has_data = true;
             }
-            // A comment, which keeps the connection alive, or something new.
+            // A comment, which keeps the connection alive, or an unknown field.
             _ => {}
         }
         None
@@ -95,27 +95,27 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_in_pieces_of_any_size() {
+    fn events_are_parsed_from_chunks_of_any_size() {
         for size in 1..=TEXT.len() {
-            let (mut parser, mut found) = (Parser::default(), Vec::new());
-            for piece in TEXT.as_bytes().chunks(size) {
-                parser.push(piece, 1024, &mut found).unwrap();
+            let (mut parser, mut parsed) = (Parser::default(), Vec::new());
+            for chunk in TEXT.as_bytes().chunks(size) {
+                parser.push(chunk, 1024, &mut parsed).unwrap();
             }
-            assert_eq!(found, events(), "pieces of {size}");
+            assert_eq!(parsed, events(), "chunks of {size}");
         }
     }
 
     #[test]
-    fn an_event_without_end_is_given_up() {
-        let mut found = Vec::new();
+    fn an_event_that_is_too_long_is_rejected() {
+        let mut parsed = Vec::new();
         let mut parser = Parser::default();
-        assert_eq!(parser.push(&[b'a'; 10], 10, &mut found), Ok(()));
-        assert_eq!(parser.push(b"a", 10, &mut found), Err(TooLong));
-        // What is over does not count.
+        assert_eq!(parser.push(&[b'a'; 10], 10, &mut parsed), Ok(()));
+        assert_eq!(parser.push(b"a", 10, &mut parsed), Err(TooLong));
+        // Complete events do not count.
         let mut parser = Parser::default();
         for _ in 0..100 {
-            parser.push(b"data: 12\n\n", 10, &mut found).unwrap();
+            parser.push(b"data: 12\n\n", 10, &mut parsed).unwrap();
         }
-        assert_eq!(found.len(), 100);
+        assert_eq!(parsed.len(), 100);
     }
 }

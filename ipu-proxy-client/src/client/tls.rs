@@ -1,4 +1,4 @@
-//! TLS: whom we trust and what we show, read anew for every connection, so that files that are renewed are used.
+//! TLS configuration. The files are read for every connection, so that renewed files are used.
 
 use std::error::Error;
 use std::io;
@@ -14,18 +14,18 @@ use tokio_rustls::client::TlsStream;
 
 use super::error::{SetupError, chain};
 
-/// PEM files of a client.
+/// PEM files of a TLS client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The certificates of those who may sign the proxy's.
+    /// CA certificates for the certificate of the proxy.
     pub ca: PathBuf,
-    /// What this client shows, if it does.
+    /// Client certificate, if any.
     pub own: Option<ClientCertificate>,
 }
 
 impl TlsFiles {
-    /// Trusts whom the certificates of this file have signed, and shows nothing.
+    /// Creates a configuration with these CA certificates and without a client certificate.
     #[must_use]
     pub fn new(ca: impl Into<PathBuf>) -> Self {
         Self {
@@ -35,18 +35,18 @@ impl TlsFiles {
     }
 }
 
-/// The certificate that a client shows.
+/// Certificate of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientCertificate {
-    /// With its chain behind it.
+    /// File with the certificate, followed by its chain.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// File with the private key.
     pub key: PathBuf,
 }
 
 impl ClientCertificate {
-    /// These files.
+    /// Creates a client certificate from files.
     #[must_use]
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
@@ -56,25 +56,26 @@ impl ClientCertificate {
     }
 }
 
-/// What the files say, with a provider of cryptography that is passed by hand and not installed for the process.
+/// Returns the configuration of the files. The crypto provider is passed explicitly and not installed for the
+/// process.
 pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, SetupError> {
     let mut roots = RootCertStore::empty();
-    // Bundles of a system may hold some that nobody can read.
+    // Bundles of a system may contain certificates that cannot be parsed.
     let (trusted, _) = roots.add_parsable_certificates(certificates(&files.ca)?);
     if trusted == 0 {
-        return Err(unusable(&files.ca, "there is no certificate in it"));
+        return Err(invalid(&files.ca, "the file has no certificate"));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&files.ca, error))?
+        .map_err(|error| invalid(&files.ca, error))?
         .with_root_certificates(roots);
     let mut config = match &files.own {
         Some(own) => {
-            let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| unusable(&own.key, error))?;
+            let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| invalid(&own.key, error))?;
             builder
                 .with_client_auth_cert(certificates(&own.certificate)?, key)
-                .map_err(|error| unusable(&own.certificate, error))?
+                .map_err(|error| invalid(&own.certificate, error))?
         }
         None => builder.with_no_client_auth(),
     };
@@ -83,23 +84,23 @@ pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, SetupError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| unusable(path, error))?;
-    if found.is_empty() {
-        return Err(unusable(path, "there is no certificate in it"));
+        .map_err(|error| invalid(path, error))?;
+    if certificates.is_empty() {
+        return Err(invalid(path, "the file has no certificate"));
     }
-    Ok(found)
+    Ok(certificates)
 }
 
-fn unusable(path: &Path, detail: impl ToString) -> SetupError {
+fn invalid(path: &Path, detail: impl ToString) -> SetupError {
     SetupError::File {
         path: path.to_owned(),
         detail: detail.to_string(),
     }
 }
 
-/// Speaks TLS on a connection to `host`.
+/// Performs the TLS handshake with `host`.
 pub(crate) async fn connect(
     stream: TcpStream,
     host: &str,
@@ -113,8 +114,8 @@ pub(crate) async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// Whether a certificate was refused, ours by the proxy or the proxy's by us: trying again cannot help.
-pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
+/// Returns whether a certificate was rejected, by the proxy or by the client, so that a retry is useless.
+pub(crate) fn is_rejected(error: &(dyn Error + 'static)) -> bool {
     if let Some(tls) = error.downcast_ref::<rustls::Error>() {
         return matches!(
             tls,
@@ -123,10 +124,10 @@ pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
                 | rustls::Error::NoCertificatesPresented
         );
     }
-    // What an `io::Error` wraps is not its source: it has to be asked for.
+    // The inner error of an `io::Error` is not its source.
     let wrapped = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref)
-        .is_some_and(|inner| refused(inner));
-    wrapped || error.source().is_some_and(refused)
+        .is_some_and(|inner| is_rejected(inner));
+    wrapped || error.source().is_some_and(is_rejected)
 }

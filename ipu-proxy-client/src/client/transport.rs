@@ -1,4 +1,4 @@
-//! Carries requests and answers: connections, tokens, deadlines, and trying again.
+//! Sends requests: connections, tokens, timeouts and retries.
 
 use std::time::Duration;
 
@@ -19,16 +19,17 @@ use super::options::ClientOptions;
 use super::request::ApiRequest;
 use super::response;
 
-/// The longest answer: the documents of some fifty thousand partitions, ten times the largest documented system.
-pub(crate) const ANSWER_MAX: usize = 64 << 20;
+/// Maximum size of a response in bytes: about fifty thousand partitions, ten times the largest documented
+/// system.
+pub(crate) const MAX_RESPONSE_SIZE: usize = 64 << 20;
 
-/// Connections on which nothing is asked for are closed before the proxy does so, which is after a minute.
-const IDLE: Duration = Duration::from_secs(30);
+/// Timeout of idle connections, shorter than that of the proxy, which is a minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The way to one proxy.
+/// Transport to one proxy.
 pub(crate) struct Transport {
     client: Client<Connector, Full<Bytes>>,
-    /// Without a slash at its end.
+    /// URL without a trailing slash.
     url: String,
     pub(crate) options: ClientOptions,
     clock: ProxyClock,
@@ -44,7 +45,7 @@ impl Transport {
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
         Ok(Self {
             client,
@@ -58,42 +59,47 @@ impl Transport {
         &self.url
     }
 
-    /// Asks, again where that is safe and helps, and reads the answer.
-    pub(crate) async fn call<T: DeserializeOwned>(&self, ask: ApiRequest) -> Result<T, ClientError> {
+    /// Sends a request, with retries where they are safe, and parses the response.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         let mut attempt = 1;
         loop {
-            let error = match self.once(&ask).await {
-                Ok(answer) => return Ok(answer),
+            let error = match self.call_once(&request).await {
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let Some(pause) = self.options.retry.pause(attempt, &error, ask.repeat) else {
+            let Some(pause) = self.options.retry.pause(attempt, &error, request.idempotency) else {
                 return Err(error);
             };
-            tracing::debug!(method = %ask.method, path = ask.path, attempt, %error, ?pause, "ask again");
+            let (method, path) = (&request.method, &request.path);
+            tracing::debug!(%method, path, attempt, %error, ?pause, "retrying the request");
             tokio::time::sleep(pause).await;
             attempt += 1;
         }
     }
 
-    async fn once<T: DeserializeOwned>(&self, ask: &ApiRequest) -> Result<T, ClientError> {
-        let deadline = self.options.deadline.saturating_add(ask.extra);
-        let request = self.request(ask, &HeaderMap::new(), deadline).await?;
-        let answer = async {
+    async fn call_once<T: DeserializeOwned>(&self, request: &ApiRequest) -> Result<T, ClientError> {
+        let deadline = self.options.deadline.saturating_add(request.extra);
+        let request = self.build(request, &HeaderMap::new(), deadline).await?;
+        let response = async {
             let (head, body) = self.send(request).await?.into_parts();
             self.clock.observe(&head.headers);
             let body = self.read(body).await?;
             Ok((head, body))
         };
-        let (head, body) = tokio::time::timeout(deadline, answer)
+        let (head, body) = tokio::time::timeout(deadline, response)
             .await
             .map_err(|_| self.timeout(deadline))??;
         response::read(&self.url, head.status, &head.headers, &body)
     }
 
-    /// Begins to read an answer that has no end.
-    pub(crate) async fn open(&self, ask: &ApiRequest, headers: &HeaderMap) -> Result<Incoming, ClientError> {
+    /// Opens a response that is a stream.
+    pub(crate) async fn open(
+        &self,
+        request: &ApiRequest,
+        headers: &HeaderMap,
+    ) -> Result<Incoming, ClientError> {
         let deadline = self.options.deadline;
-        let request = self.request(ask, headers, deadline).await?;
+        let request = self.build(request, headers, deadline).await?;
         let opened = async {
             let (head, body) = self.send(request).await?.into_parts();
             if head.status == StatusCode::OK {
@@ -107,16 +113,17 @@ impl Transport {
             .map_err(|_| self.timeout(deadline))?
     }
 
-    async fn request(
+    /// Builds the HTTP request.
+    async fn build(
         &self,
-        ask: &ApiRequest,
+        api_request: &ApiRequest,
         headers: &HeaderMap,
         deadline: Duration,
     ) -> Result<Request<Full<Bytes>>, ClientError> {
-        let target = ask.target(|| self.clock.after(deadline));
-        let unwritable = |detail: String| ClientError::Request { detail };
+        let target = api_request.target(|| self.clock.after(deadline));
+        let invalid = |detail: String| ClientError::Request { detail };
         let mut request = Request::builder()
-            .method(ask.method.clone())
+            .method(api_request.method.clone())
             .uri(format!("{}{target}", self.url))
             .header(
                 USER_AGENT,
@@ -126,25 +133,25 @@ impl Transport {
         if let Some(token) = &self.options.token {
             let bearer = format!("Bearer {}", token.read().await?);
             let mut value = HeaderValue::from_str(&bearer)
-                .map_err(|_| unwritable("the token is none that a header can carry".to_owned()))?;
+                .map_err(|_| invalid("the token is not valid in a header".to_owned()))?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        if ask.body.is_some() {
+        if api_request.body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         for (name, value) in headers {
             request = request.header(name, value);
         }
         request
-            .body(Full::new(ask.body.clone().unwrap_or_default()))
-            .map_err(|error| unwritable(error.to_string()))
+            .body(Full::new(api_request.body.clone().unwrap_or_default()))
+            .map_err(|error| invalid(error.to_string()))
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         self.client.request(request).await.map_err(|error| {
             let (url, detail) = (self.url.clone(), chain(&error));
-            if is_distrust(&error) {
+            if is_tls_rejection(&error) {
                 ClientError::TlsRejected { url, detail }
             } else if error.is_connect() {
                 ClientError::Unreachable { url, detail }
@@ -155,12 +162,12 @@ impl Transport {
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, ClientError> {
-        let read = Limited::new(body, ANSWER_MAX).collect().await;
+        let read = Limited::new(body, MAX_RESPONSE_SIZE).collect().await;
         read.map(|body| body.to_bytes())
-            .map_err(|error| self.broken(chain(&*error)))
+            .map_err(|error| self.connection_lost(chain(&*error)))
     }
 
-    pub(crate) fn broken(&self, detail: String) -> ClientError {
+    pub(crate) fn connection_lost(&self, detail: String) -> ClientError {
         ClientError::ConnectionLost {
             url: self.url.clone(),
             detail,
@@ -176,18 +183,18 @@ impl Transport {
 }
 
 #[cfg(feature = "tls")]
-fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
-    super::tls::refused(error)
+fn is_tls_rejection(error: &(dyn std::error::Error + 'static)) -> bool {
+    super::tls::is_rejected(error)
 }
 
 #[cfg(not(feature = "tls"))]
-const fn is_distrust(_: &(dyn std::error::Error + 'static)) -> bool {
+const fn is_tls_rejection(_: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// The URL without the slash at its end, if it and the options belong together.
+/// Checks the URL against the options, and removes its trailing slash.
 fn parse(text: &str, options: &ClientOptions) -> Result<String, SetupError> {
-    let refused = |rule: &str| SetupError::Url {
+    let invalid = |rule: &str| SetupError::Url {
         url: text.to_owned(),
         rule: rule.to_owned(),
     };
@@ -199,26 +206,26 @@ fn parse(text: &str, options: &ClientOptions) -> Result<String, SetupError> {
     let url = url.trim_end_matches('/');
     let uri: Uri = url
         .parse()
-        .map_err(|_| refused("write http://host:port or https://host:port"))?;
+        .map_err(|_| invalid("use http://host:port or https://host:port"))?;
     let authority = uri
         .authority()
         .map(http::uri::Authority::as_str)
         .unwrap_or_default();
     if uri.host().is_none_or(str::is_empty) {
-        return Err(refused("it names no host"));
+        return Err(invalid("it has no host"));
     }
     if authority.contains('@') {
-        return Err(refused(
+        return Err(invalid(
             "use a token or a certificate instead of a user and a password",
         ));
     }
     if uri.query().is_some() {
-        return Err(refused("leave out what follows the question mark"));
+        return Err(invalid("a query is not supported"));
     }
     match uri.scheme() {
         Some(scheme) if *scheme == Scheme::HTTP => check_plain(text, options)?,
         Some(scheme) if *scheme == Scheme::HTTPS => check_secure(text, options)?,
-        _ => return Err(refused("the scheme is http or https")),
+        _ => return Err(invalid("the scheme must be http or https")),
     }
     Ok(url.to_owned())
 }
@@ -248,7 +255,7 @@ const fn check_plain(_: &str, _: &ClientOptions) -> Result<(), SetupError> {
 fn check_secure(url: &str, _: &ClientOptions) -> Result<(), SetupError> {
     Err(SetupError::Url {
         url: url.to_owned(),
-        rule: "this build of the client speaks http only".to_owned(),
+        rule: "this build supports http only".to_owned(),
     })
 }
 
@@ -257,12 +264,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_a_host_with_or_without_scheme_and_path() {
+    fn a_url_is_a_host_with_optional_scheme_and_path() {
         let parsed = |text: &str| parse(text, &ClientOptions::default()).ok();
         assert_eq!(parsed("localhost:8080").as_deref(), Some("http://localhost:8080"));
         assert_eq!(parsed("http://[::1]:8080/").as_deref(), Some("http://[::1]:8080"));
         assert_eq!(parsed("http://gate/ipu/").as_deref(), Some("http://gate/ipu"));
-        for broken in [
+        for invalid in [
             "",
             "http://",
             "ftp://host",
@@ -270,13 +277,13 @@ mod tests {
             "http://host/?a=b",
             "http://ho st",
         ] {
-            assert_eq!(parsed(broken), None, "{broken}");
+            assert_eq!(parsed(invalid), None, "{invalid}");
         }
     }
 
     #[test]
-    fn https_asks_for_somebody_to_be_trusted() {
-        let refused = parse("https://host", &ClientOptions::default());
-        assert!(refused.is_err());
+    fn https_requires_ca_certificates() {
+        let parsed = parse("https://host", &ClientOptions::default());
+        assert!(parsed.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for what takes longer than one request may.
+//! Waits that take several requests.
 
 use std::time::Duration;
 
@@ -11,116 +11,122 @@ use crate::api::{
     BlockerDocument, CordonRequest, DeletedDocument, HoldState, PartitionDocument, PutPartition,
 };
 
-/// How long one of several requests waits: so often is heard what has changed about the wait.
+/// Wait of one request at the proxy, and so the interval of updates.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// The pause after the first look that did not wait by itself.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// First pause between two polls that return immediately.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum pause between two polls.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// How to look.
+/// Request of a poll.
 #[derive(Clone, Copy)]
-enum PollResult<'a> {
-    /// Ask for it, which makes it if need be.
-    Ask(&'a PutPartition),
-    /// See how far it is.
-    See,
+enum PollRequest<'a> {
+    /// Requests the partition, which creates it if necessary.
+    Put(&'a PutPartition),
+    /// Reads the state of the partition.
+    Get,
 }
 
-/// Pauses between looks: none before the first, then doubling, until the patience is over.
+/// Pauses between polls: none before the first, then doubling, until the timeout.
 struct PollLoop {
-    began: Instant,
-    patience: Duration,
+    started: Instant,
+    timeout: Duration,
     pause: Duration,
 }
 
 impl PollLoop {
-    fn new(patience: Duration) -> Self {
+    fn new(timeout: Duration) -> Self {
         Self {
-            began: Instant::now(),
-            patience,
-            pause: PAUSE_FIRST,
+            started: Instant::now(),
+            timeout,
+            pause: MIN_PAUSE,
         }
     }
 
-    fn left(&self) -> Duration {
-        self.patience.saturating_sub(self.began.elapsed())
+    fn remaining(&self) -> Duration {
+        self.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Waits for the next look, unless the last one took long enough by itself; an error if there is to be none.
-    async fn pause(&mut self, looked: Instant, what: impl FnOnce() -> String) -> Result<(), ClientError> {
-        let left = self.left();
-        if left.is_zero() {
+    /// Pauses until the next poll, unless the last one, which started at `polled`, took long enough.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Late`] after the timeout.
+    async fn pause(&mut self, polled: Instant, what: impl FnOnce() -> String) -> Result<(), ClientError> {
+        let remaining = self.remaining();
+        if remaining.is_zero() {
             return Err(ClientError::Late {
                 what: what(),
-                waited: self.patience,
+                waited: self.timeout,
             });
         }
-        let pause = self.pause.saturating_sub(looked.elapsed()).min(left);
-        self.pause = self.pause.saturating_mul(2).min(PAUSE_MAX);
+        let pause = self.pause.saturating_sub(polled.elapsed()).min(remaining);
+        self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
         tokio::time::sleep(pause).await;
         Ok(())
     }
 }
 
 impl ProxyClient {
-    /// Asks for a partition until it is ready, for at most `patience`. `on_wait` hears of every answer that it is not. Nobody
-    /// is told before the first look, which comes at once; later looks wait at the proxy.
+    /// Requests a partition and waits until it is active, for at most `timeout`. The first request returns
+    /// immediately, later ones wait at the proxy. `on_wait` is called with each response in which the
+    /// partition is not active.
     ///
-    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`delete`](Self::delete)
-    /// ends that.
+    /// *Cancel safety*: after a cancellation the request stays queued and may be granted later;
+    /// [`delete`](Self::delete) withdraws it.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StartupDelay`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
-    /// [`put`](Self::put) answers.
+    /// [`ClientError::Late`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
+    /// the errors of [`put`](Self::put).
     pub async fn ensure_active(
         &self,
         id: &PartitionId,
-        wanted: &PutPartition,
-        patience: Duration,
+        request: &PutPartition,
+        timeout: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        self.until_active(id, PollResult::Ask(wanted), patience, on_wait)
+        self.poll_until_active(id, PollRequest::Put(request), timeout, on_wait)
             .await
     }
 
-    /// Waits until a partition is ready that somebody has asked for, for at most `patience`. The first look comes at once,
-    /// the others after pauses that grow.
+    /// Waits until a requested partition is active, for at most `timeout`. Polls immediately, then after
+    /// growing pauses.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StartupDelay`] if it is not ready in time, [`ClientError::PartitionFailed`] if it is in error, and what
-    /// [`partition`](Self::partition) answers.
+    /// [`ClientError::Late`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
+    /// the errors of [`partition`](Self::partition).
     pub async fn wait_active(
         &self,
         id: &PartitionId,
-        patience: Duration,
+        timeout: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        self.until_active(id, PollResult::See, patience, on_wait).await
+        self.poll_until_active(id, PollRequest::Get, timeout, on_wait)
+            .await
     }
 
-    async fn until_active(
+    async fn poll_until_active(
         &self,
         id: &PartitionId,
-        look: PollResult<'_>,
-        patience: Duration,
+        request: PollRequest<'_>,
+        timeout: Duration,
         on_wait: &mut (dyn FnMut(&PartitionDocument) + Send),
     ) -> Result<PartitionDocument, ClientError> {
-        let mut looks = PollLoop::new(patience);
+        let mut polls = PollLoop::new(timeout);
         let mut wait = Duration::ZERO;
         loop {
-            let looked = Instant::now();
-            let answer = match look {
-                PollResult::Ask(wanted) => {
-                    self.put(id, wanted, OnNoCapacity::Join(wait.min(looks.left())))
+            let polled = Instant::now();
+            let response = match request {
+                PollRequest::Put(request) => {
+                    self.put(id, request, OnNoCapacity::Join(wait.min(polls.remaining())))
                         .await
                 }
-                PollResult::See => self.partition(id).await,
+                PollRequest::Get => self.partition(id).await,
             };
             wait = POLL_INTERVAL;
-            let partition = answer.map_err(|error| failed(error, id))?;
+            let partition = response.map_err(|error| unify_failure(error, id))?;
             match partition.state {
                 HoldState::Active => return Ok(partition),
                 HoldState::Failed => {
@@ -131,71 +137,74 @@ impl ProxyClient {
                 }
                 _ => on_wait(&partition),
             }
-            let why = || match &partition.reason {
+            let what = || match &partition.reason {
                 Some(reason) => format!("partition {id} is {}: {}", partition.state, reason.message),
                 None => format!("partition {id} is {}", partition.state),
             };
-            looks.pause(looked, why).await?;
+            polls.pause(polled, what).await?;
         }
     }
 
-    /// Gives a partition back until it is gone, for at most `patience`; that of `how` is not used. `on_wait` hears of every
-    /// answer that it is not.
+    /// Releases a partition and waits until it is removed, for at most `timeout`; the wait of `options` is
+    /// not used. `on_wait` is called with each response in which the partition is not removed.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StartupDelay`] if it is not gone in time: the proxy goes on by itself. And what [`delete`](Self::delete)
-    /// answers.
+    /// [`ClientError::Late`] after the timeout; the proxy still completes the release. And the errors of
+    /// [`delete`](Self::delete).
     pub async fn wait_released(
         &self,
         id: &PartitionId,
-        how: &DeletePartition,
-        patience: Duration,
+        options: &DeletePartition,
+        timeout: Duration,
         on_wait: &mut (dyn FnMut(&DeletedDocument) + Send),
     ) -> Result<(), ClientError> {
-        let mut looks = PollLoop::new(patience);
-        let mut how = how.clone();
+        let mut polls = PollLoop::new(timeout);
+        let mut options = options.clone();
         loop {
-            let looked = Instant::now();
-            how.wait = POLL_INTERVAL.min(looks.left()).min(MAX_WAIT);
-            let left = self.delete(id, &how).await?;
-            if left.state == HoldState::Gone {
+            let polled = Instant::now();
+            options.wait = POLL_INTERVAL.min(polls.remaining()).min(MAX_WAIT);
+            let deleted = self.delete(id, &options).await?;
+            if deleted.state == HoldState::Gone {
                 return Ok(());
             }
-            on_wait(&left);
-            let why = || format!("partition {id} is {}", left.state);
-            looks.pause(looked, why).await?;
+            on_wait(&deleted);
+            let what = || format!("partition {id} is {}", deleted.state);
+            polls.pause(polled, what).await?;
         }
     }
 
-    /// Cordons something and waits until nobody holds anything there, for at most `patience`. It stays cordoned, also if that
-    /// is not so in time. `on_wait` hears who still does.
+    /// Cordons hardware and waits until no partition uses it, for at most `timeout`. The cordon remains, also
+    /// after the timeout. `on_wait` is called with the partitions that still use the hardware.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StartupDelay`] if somebody holds something for longer, and what [`cordon`](Self::cordon) answers.
+    /// [`ClientError::Late`] after the timeout, and the errors of [`cordon`](Self::cordon).
     pub async fn drain(
         &self,
-        what: &CordonRequest,
-        patience: Duration,
+        request: &CordonRequest,
+        timeout: Duration,
         on_wait: &mut (dyn FnMut(&[BlockerDocument]) + Send),
     ) -> Result<(), ClientError> {
-        let mut looks = PollLoop::new(patience);
+        let mut polls = PollLoop::new(timeout);
         loop {
-            let looked = Instant::now();
-            let cordoned = self.cordon(what).await?;
+            let polled = Instant::now();
+            let cordoned = self.cordon(request).await?;
             if cordoned.holders.is_empty() {
                 return Ok(());
             }
             on_wait(&cordoned.holders);
-            let why = || format!("{} partitions are still held there", cordoned.holders.len());
-            looks.pause(looked, why).await?;
+            let what = || match cordoned.holders.len() {
+                1 => "1 partition still uses the hardware".to_owned(),
+                count => format!("{count} partitions still use the hardware"),
+            };
+            polls.pause(polled, what).await?;
         }
     }
 }
 
-/// That the partition is in error is the same whether it is shown so or said to be so.
-fn failed(error: ClientError, id: &PartitionId) -> ClientError {
+/// Converts a problem with the code `PartitionFailed` to the error of a partition in the state failed.
+fn unify_failure(error: ClientError, id: &PartitionId) -> ClientError {
     match error {
         ClientError::Refused { problem, .. } if problem.code == "PartitionFailed" => {
             let id = id.clone();
@@ -211,26 +220,26 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_look_comes_at_once_and_the_others_after_pauses_that_grow() {
-        let mut looks = PollLoop::new(Duration::from_secs(10));
+    async fn the_first_poll_is_immediate_and_later_ones_follow_after_growing_pauses() {
+        let mut polls = PollLoop::new(Duration::from_secs(10));
         let mut pauses = Vec::new();
         loop {
-            let looked = Instant::now();
-            if looks.pause(looked, String::new).await.is_err() {
+            let polled = Instant::now();
+            if polls.pause(polled, String::new).await.is_err() {
                 break;
             }
-            pauses.push(u64::try_from(looked.elapsed().as_millis()).unwrap());
+            pauses.push(u64::try_from(polled.elapsed().as_millis()).unwrap());
         }
         assert_eq!(pauses[..7], [50, 100, 200, 400, 800, 1600, 2000]);
         assert_eq!(pauses.iter().sum::<u64>(), 10_000);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_waited_by_itself_is_followed_by_the_next() {
-        let mut looks = PollLoop::new(Duration::MAX);
-        let looked = Instant::now();
+    async fn a_poll_that_waited_is_followed_immediately_by_the_next() {
+        let mut polls = PollLoop::new(Duration::MAX);
+        let polled = Instant::now();
         tokio::time::sleep(POLL_INTERVAL).await;
-        looks.pause(looked, String::new).await.unwrap();
-        assert_eq!(looked.elapsed(), POLL_INTERVAL);
+        polls.pause(polled, String::new).await.unwrap();
+        assert_eq!(polled.elapsed(), POLL_INTERVAL);
     }
 }

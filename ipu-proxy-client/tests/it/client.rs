@@ -1,4 +1,4 @@
-//! The client against a server that answers what it is told to, and remembers what it was asked.
+//! The client with a server that sends scripted responses and records the requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,44 +12,44 @@ use tokio::net::TcpListener;
 
 const STATS: &str = r#"{"total":{"used":4,"available":28}}"#;
 
-/// A server that gives one answer to each connection, in their order; an empty one breaks the connection.
-struct Script {
+/// A server that sends one response to each connection, in order; an empty one closes the connection.
+struct ScriptedServer {
     url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Script {
-    async fn of(answers: &[String]) -> Self {
+impl ScriptedServer {
+    async fn start(responses: &[String]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (answers, heard) = (answers.to_vec(), Arc::clone(&asked));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (responses, recorded) = (responses.to_vec(), Arc::clone(&requests));
         tokio::spawn(async move {
-            for answer in answers {
+            for response in responses {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = Vec::new();
-                while !is_whole(&request) {
+                while !is_complete(&request) {
                     stream.read_buf(&mut request).await.unwrap();
                 }
-                heard.lock().unwrap().push(String::from_utf8(request).unwrap());
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                recorded.lock().unwrap().push(String::from_utf8(request).unwrap());
+                stream.write_all(response.as_bytes()).await.unwrap();
             }
-            // Whoever asks once more is kept waiting.
+            // Further requests get no response.
             std::future::pending::<()>().await;
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     fn client(&self, options: ClientOptions) -> ProxyClient {
         ProxyClient::new(&self.url, options).unwrap()
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
-fn is_whole(request: &[u8]) -> bool {
+fn is_complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
@@ -62,26 +62,26 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |length| length.trim().parse().unwrap())
 }
 
-fn answer(status: &str, headers: &str, body: &str) -> String {
+fn response(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
 fn ok(body: &str) -> String {
-    answer("200 OK", "content-type: application/json\r\n", body)
+    response("200 OK", "content-type: application/json\r\n", body)
 }
 
-fn refusal(status: &str, code: &str, after: u32) -> String {
+fn problem(status: &str, code: &str, after: u32) -> String {
     let number = status.split(' ').next().unwrap();
     let body = format!(
         r#"{{"type":"urn:ipu-sdk:problem:{code}","title":"{code}","status":{number},"detail":"because","code":"{code}"}}"#
     );
     let headers = format!("content-type: application/problem+json\r\nretry-after: {after}\r\n");
-    answer(status, &headers, &body)
+    response(status, &headers, &body)
 }
 
-/// Without pauses, except those that the server wishes.
-fn hurried() -> ClientOptions {
+/// Returns options without pauses, except those that the server requests.
+fn without_pauses() -> ClientOptions {
     let mut options = ClientOptions::default();
     options.retry.random = Arc::new(|| 0);
     options
@@ -92,48 +92,57 @@ fn id() -> PartitionId {
 }
 
 #[tokio::test]
-async fn what_is_safe_is_sent_again_after_a_broken_connection_and_a_reset_is_not() {
-    let script = Script::of(&[String::new(), answer("502 Bad Gateway", "", "down"), ok(STATS)]).await;
-    let stats = script.client(hurried()).stats().await.unwrap();
+async fn an_idempotent_request_is_retried_after_a_lost_connection_and_a_reset_is_not() {
+    let server =
+        ScriptedServer::start(&[String::new(), response("502 Bad Gateway", "", "down"), ok(STATS)]).await;
+    let stats = server.client(without_pauses()).stats().await.unwrap();
     assert_eq!(stats.total().unwrap().available, 28);
-    assert_eq!(script.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 
-    let script = Script::of(&[String::new()]).await;
-    let how = ResetPartition::default();
-    let error = script.client(hurried()).reset(&id(), &how).await.unwrap_err();
+    let server = ScriptedServer::start(&[String::new()]).await;
+    let reset = ResetPartition::default();
+    let error = server
+        .client(without_pauses())
+        .reset(&id(), &reset)
+        .await
+        .unwrap_err();
     assert!(matches!(error, ClientError::ConnectionLost { .. }), "{error}");
     assert!(error.may_have_happened());
-    assert_eq!(script.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn what_the_proxy_did_not_begin_with_is_sent_again_unless_it_wishes_too_long_a_pause() {
-    let busy = refusal("503 Service Unavailable", "Overloaded", 0);
-    let gone = refusal("404 Not Found", "NotFound", 0).replace("retry-after: 0\r\n", "");
-    let script = Script::of(&[busy, gone]).await;
-    let how = ResetPartition::default();
-    let error = script.client(hurried()).reset(&id(), &how).await.unwrap_err();
+async fn an_unexecuted_request_is_retried_unless_the_requested_pause_is_too_long() {
+    let overloaded = problem("503 Service Unavailable", "Overloaded", 0);
+    let not_found = problem("404 Not Found", "NotFound", 0).replace("retry-after: 0\r\n", "");
+    let server = ScriptedServer::start(&[overloaded, not_found]).await;
+    let reset = ResetPartition::default();
+    let error = server
+        .client(without_pauses())
+        .reset(&id(), &reset)
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), Some("NotFound"), "{error}");
     assert!(!error.may_have_happened());
-    assert_eq!(script.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
 
-    let full = refusal("503 Service Unavailable", "LineFull", 30);
-    let script = Script::of(&[full]).await;
-    let error = script.client(hurried()).stats().await.unwrap_err();
+    let full = problem("503 Service Unavailable", "LineFull", 30);
+    let server = ScriptedServer::start(&[full]).await;
+    let error = server.client(without_pauses()).stats().await.unwrap_err();
     let ClientError::Refused { retry_after, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(*retry_after, Some(Duration::from_secs(30)));
-    assert_eq!(script.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn tries_are_bounded() {
-    let script = Script::of(&vec![String::new(); 9]).await;
-    let mut options = hurried();
+async fn attempts_are_bounded() {
+    let server = ScriptedServer::start(&vec![String::new(); 9]).await;
+    let mut options = without_pauses();
     options.retry.attempts = 3;
-    assert!(script.client(options).partitions().await.is_err());
-    assert_eq!(script.asked().len(), 3);
+    assert!(server.client(options).partitions().await.is_err());
+    assert_eq!(server.requests().len(), 3);
 }
 
 #[tokio::test]
@@ -141,16 +150,16 @@ async fn a_token_is_read_for_every_request_and_never_shown() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
-    let script = Script::of(&[ok(STATS), ok(STATS)]).await;
-    let mut options = hurried();
+    let server = ScriptedServer::start(&[ok(STATS), ok(STATS)]).await;
+    let mut options = without_pauses();
     options.token = Some(Token::File(path.clone()));
-    let client = script.client(options);
+    let client = server.client(options);
     client.stats().await.unwrap();
     std::fs::write(&path, "second").unwrap();
     client.stats().await.unwrap();
-    for (request, token) in script.asked().iter().zip(["first", "second"]) {
-        let wanted = format!("authorization: bearer {token}\r\n");
-        assert!(request.to_lowercase().contains(&wanted), "{request}");
+    for (request, token) in server.requests().iter().zip(["first", "second"]) {
+        let header = format!("authorization: bearer {token}\r\n");
+        assert!(request.to_lowercase().contains(&header), "{request}");
     }
     std::fs::write(&path, "").unwrap();
     let error = client.stats().await.unwrap_err();
@@ -159,24 +168,24 @@ async fn a_token_is_read_for_every_request_and_never_shown() {
 }
 
 #[tokio::test]
-async fn nobody_there_nothing_said_and_nonsense_are_told_apart() {
-    let mut options = hurried();
+async fn an_unreachable_proxy_a_timeout_and_an_invalid_response_are_distinguished() {
+    let mut options = without_pauses();
     options.deadline = Duration::from_millis(50);
-    let script = Script::of(&[]).await;
-    let error = script.client(options).stats().await.unwrap_err();
+    let server = ScriptedServer::start(&[]).await;
+    let error = server.client(options).stats().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
     assert!(error.may_have_happened());
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let client = ProxyClient::new(&url, hurried()).unwrap();
+    let client = ProxyClient::new(&url, without_pauses()).unwrap();
     let error = client.stats().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     assert!(!error.may_have_happened());
 
-    let script = Script::of(&[ok("<html>")]).await;
-    let error = script.client(hurried()).stats().await.unwrap_err();
+    let server = ScriptedServer::start(&[ok("<html>")]).await;
+    let error = server.client(without_pauses()).stats().await.unwrap_err();
     assert!(
         matches!(error, ClientError::InvalidResponse { status: 200, .. }),
         "{error}"
@@ -184,17 +193,18 @@ async fn nobody_there_nothing_said_and_nonsense_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_request_says_how_long_to_wait_and_what_was_set() {
-    let script =
-        Script::of(&[refusal("409 Conflict", "NotTheOwner", 0).replace("retry-after: 0\r\n", "")]).await;
-    let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
-    let client = script.client(hurried());
-    let line = OnNoCapacity::Join(Duration::from_secs(90));
-    // It can be sent to another thread.
-    let asked = tokio::spawn(async move { client.put(&id(), &wanted, line).await });
-    let error = asked.await.unwrap().unwrap_err();
+async fn a_request_has_its_wait_and_the_fields_that_are_set() {
+    let server =
+        ScriptedServer::start(&[problem("409 Conflict", "NotTheOwner", 0).replace("retry-after: 0\r\n", "")])
+            .await;
+    let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
+    let client = server.client(without_pauses());
+    let on_no_capacity = OnNoCapacity::Join(Duration::from_secs(90));
+    // The future is `Send`.
+    let put = tokio::spawn(async move { client.put(&id(), &request, on_no_capacity).await });
+    let error = put.await.unwrap().unwrap_err();
     assert_eq!(error.problem().unwrap().title, "NotTheOwner");
-    let request = script.asked().remove(0);
+    let request = server.requests().remove(0);
     assert!(
         request.starts_with("PUT /v1/partitions/p?wait=60000ms&notAfter="),
         "{request}"
@@ -214,26 +224,29 @@ fn partition(uid: &str, instance: u32, size: u32) -> String {
 }
 
 #[tokio::test]
-async fn the_partition_of_another_owner_is_no_answer() {
-    let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
-    let put = async |answer: String| {
-        let script = Script::of(&[answer]).await;
-        let line = OnNoCapacity::Join(Duration::ZERO);
-        script.client(hurried()).put(&id(), &wanted, line).await
+async fn the_partition_of_another_owner_is_an_invalid_response() {
+    let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
+    let put = async |response: String| {
+        let server = ScriptedServer::start(&[response]).await;
+        let on_no_capacity = OnNoCapacity::Join(Duration::ZERO);
+        server
+            .client(without_pauses())
+            .put(&id(), &request, on_no_capacity)
+            .await
     };
     assert!(put(partition("1", 0, 4)).await.is_ok());
-    for (answer, differs) in [
+    for (response, field) in [
         (partition("2", 0, 4), "owner"),
         (partition("1", 1, 4), "instance"),
         (partition("1", 0, 8), "size"),
     ] {
-        let error = put(answer).await.unwrap_err();
+        let error = put(response).await.unwrap_err();
         assert!(matches!(error, ClientError::InvalidResponse { .. }), "{error}");
-        assert!(error.to_string().contains(differs), "{error}");
+        assert!(error.to_string().contains(field), "{error}");
     }
 }
 
-/// The time in seconds until which the proxy may read a request, from its first line.
+/// Returns the expiry of a request in seconds, from its first line.
 fn not_after(request: &str) -> u64 {
     let (_, rest) = request.split_once("notAfter=").unwrap();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -241,19 +254,23 @@ fn not_after(request: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_client_whose_clock_is_wrong_learns_the_clock_of_the_proxy() {
-    // The proxy lives in 2096, so that the first request has expired long ago.
+async fn a_client_with_a_wrong_clock_uses_the_clock_of_the_proxy() {
+    // The clock of the proxy is in 2096, so that the first request has expired.
     let date = "date: Sun, 01 Jan 2096 00:00:00 GMT\r\nretry-after";
-    let late = refusal("409 Conflict", "TooLate", 0).replace("retry-after", date);
-    let script = Script::of(&[late, partition("1", 0, 4)]).await;
-    let wanted = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
-    let line = OnNoCapacity::Join(Duration::ZERO);
-    script.client(hurried()).put(&id(), &wanted, line).await.unwrap();
-    let asked = script.asked();
+    let too_late = problem("409 Conflict", "TooLate", 0).replace("retry-after", date);
+    let server = ScriptedServer::start(&[too_late, partition("1", 0, 4)]).await;
+    let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
+    let on_no_capacity = OnNoCapacity::Join(Duration::ZERO);
+    server
+        .client(without_pauses())
+        .put(&id(), &request, on_no_capacity)
+        .await
+        .unwrap();
+    let requests = server.requests();
     let year_2096 = 3_976_214_400;
-    assert!(not_after(&asked[0]) < year_2096);
+    assert!(not_after(&requests[0]) < year_2096);
     assert!(
-        (year_2096..year_2096 + 60).contains(&not_after(&asked[1])),
-        "{asked:?}"
+        (year_2096..year_2096 + 60).contains(&not_after(&requests[1])),
+        "{requests:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! Documents as JSON: the names are a promise, requests are strict and answers are not.
+//! Documents as JSON: the names are stable, requests are parsed strictly and responses leniently.
 
 use ipu_proxy_client::{
     ChangeDocument, CordonRequest, DeletedDocument, DryRunRequest, DryRunResponse, HoldState, OwnerDocument,
@@ -23,7 +23,7 @@ fn partition() -> Value {
 }
 
 #[test]
-fn an_answer_is_written_as_it_was_read() {
+fn a_response_is_serialized_as_it_was_parsed() {
     let read: PartitionDocument = serde_json::from_value(partition()).unwrap();
     assert_eq!(read.state, HoldState::Waiting);
     assert_eq!(serde_json::to_value(&read).unwrap(), partition());
@@ -39,7 +39,7 @@ fn an_answer_is_written_as_it_was_read() {
 }
 
 #[test]
-fn a_newer_proxy_may_say_more_than_this_version_knows() {
+fn unknown_fields_and_states_of_a_newer_proxy_are_accepted() {
     let mut newer = partition();
     newer["colour"] = json!("blue");
     newer["state"] = json!("sleeping");
@@ -52,19 +52,19 @@ fn a_newer_proxy_may_say_more_than_this_version_knows() {
 }
 
 #[test]
-fn a_request_says_what_was_set_and_nothing_else_is_understood() {
+fn a_request_has_the_fields_that_are_set_and_rejects_unknown_ones() {
     let owner = OwnerDocument::new("IPUJob", "default", "mnist", "1");
-    let mut wanted = PutPartition::new(owner, 4);
-    let written = serde_json::to_value(&wanted).unwrap();
+    let mut request = PutPartition::new(owner, 4);
+    let written = serde_json::to_value(&request).unwrap();
     let owner = json!({"kind": "IPUJob", "namespace": "default", "name": "mnist", "uid": "1"});
     assert_eq!(written, json!({"owner": owner, "size": 4}));
-    wanted.lease_seconds = Some(300);
-    wanted.priority = -3;
-    let mut written = serde_json::to_value(&wanted).unwrap();
+    request.lease_seconds = Some(300);
+    request.priority = -3;
+    let mut written = serde_json::to_value(&request).unwrap();
     assert_eq!(written["leaseSeconds"], 300);
     assert_eq!(
         serde_json::from_value::<PutPartition>(written.clone()).unwrap(),
-        wanted
+        request
     );
     written["colour"] = json!("blue");
     assert!(serde_json::from_value::<PutPartition>(written).is_err());
@@ -79,12 +79,12 @@ fn a_request_says_what_was_set_and_nothing_else_is_understood() {
         written,
         json!({"id": "fan", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"})
     );
-    let question = serde_json::to_value(DryRunRequest::new(vec![4, 16])).unwrap();
-    assert_eq!(question, json!({"sizes": [4, 16]}));
+    let dry_run = serde_json::to_value(DryRunRequest::new(vec![4, 16])).unwrap();
+    assert_eq!(dry_run, json!({"sizes": [4, 16]}));
 }
 
 #[test]
-fn the_numbers_of_the_whole_system_are_under_total() {
+fn the_usage_of_the_whole_system_has_the_key_total() {
     let text = r#"{"default":{"used":4,"available":28},"total":{"used":4,"available":28}}"#;
     let stats: Stats = serde_json::from_str(text).unwrap();
     assert_eq!(stats.total(), Some(Usage::new(4, 28)));
@@ -92,10 +92,10 @@ fn the_numbers_of_the_whole_system_are_under_total() {
 }
 
 #[test]
-fn a_problem_says_why_it_does_not_fit() {
-    let mut told = serde_json::to_value(ProblemDocument::new(409, "DoesNotFit", "4 are free")).unwrap();
-    told["waiting"] = partition()["waiting"].clone();
-    let problem: ProblemDocument = serde_json::from_value(told).unwrap();
+fn a_problem_has_the_reason_that_a_request_does_not_fit() {
+    let mut document = serde_json::to_value(ProblemDocument::new(409, "DoesNotFit", "4 are free")).unwrap();
+    document["waiting"] = partition()["waiting"].clone();
+    let problem: ProblemDocument = serde_json::from_value(document).unwrap();
     assert_eq!(problem.reason().unwrap().code, "NotEnoughFree");
     assert_eq!(problem.title, "Does not fit");
 }

@@ -1,9 +1,10 @@
-//! What goes over the wire, as it is written.
+//! Tests of documents and of the client.
 #![cfg_attr(
     feature = "client",
-    expect(clippy::unwrap_used, reason = "a test that cannot go on fails")
+    expect(clippy::unwrap_used, reason = "an error fails the test")
 )]
 
 #[cfg(feature = "client")]
 mod client;
 mod documents;
+mod recorded;

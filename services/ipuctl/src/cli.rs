@@ -1,4 +1,4 @@
-//! The command line: every command, flag and environment variable, and nothing of what they do.
+//! The command line: commands, flags and environment variables.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use ipu_core::{AllocationId, IpuCount, PartitionId};
 
 use crate::output::Colour;
 
-/// Runs IPUJobs on this host and looks after partitions of Graphcore IPUs.
+/// Run IPUJobs on this host and manage partitions of Graphcore IPUs.
 #[derive(Debug, Parser)]
 #[command(
     name = "ipuctl",
@@ -25,25 +25,42 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  ipuctl run examples/mnist-training.yaml            run a job; without a controller, on a simulated Pod16
+  ipuctl run examples/mnist-training.yaml
+      Run a job; without a controller, on a simulated Pod16
   ipuctl run job.yaml --set spec.ipusPerJobInstance=4
-  ipuctl --vipu 10.5.212.116:8090 partition list     what exists at a real controller, and whose it is
-  ipuctl plan job.yaml                               what would be done, and why it cannot if not
-  ipuctl gc                                          end and release what a killed ipuctl left behind
-  ipuctl --proxy http://vipu-proxy:8080 stats        what is used and free where a proxy shares a cluster
+      Change a field of the manifest first
+  ipuctl plan job.yaml
+      Check a manifest and whether its partitions fit
+  ipuctl --vipu 10.5.212.116:8090 partition list
+      List the partitions of a V-IPU controller and their owners
+  ipuctl gc
+      Clean up after runs that were killed
+  ipuctl --proxy http://vipu-proxy:8080 stats
+      Show used and free IPUs of a shared cluster
 
-Exit codes: 0 done; a job's own code; 64 command line; 65 manifest; 66 not found; 69 controller; 70 bug; 71 host;
-75 no room now; 77 denied; 78 can never fit; 128+n ended by signal n.";
+Exit codes:
+  0      success
+  N      exit code of the job (ipuctl run)
+  64     invalid command line
+  65     invalid manifest or input
+  66     file, program or partition not found
+  69     controller or proxy unavailable
+  70     internal error
+  71     error of this host
+  75     does not fit now
+  77     permission denied
+  78     can never fit
+  128+N  terminated by signal N";
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// V-IPU controller; without this and without IPUOF_VIPU_API_HOST, a simulated Pod16
+    /// Address of the V-IPU controller [default: IPUOF_VIPU_API_HOST, else a simulated Pod16]
     #[arg(long, global = true, value_name = "HOST[:PORT]")]
     pub(crate) vipu: Option<String>,
 
-    /// Form of results
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
 
@@ -51,180 +68,232 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, default_value_t, env = "IPUCTL_COLOR")]
     pub(crate) color: Colour,
 
-    /// Where the ledger, the simulated Pod and the files of runs are kept [default: ~/.local/state/ipuctl]
+    /// Directory of the ledger, the simulated IPU-POD and runs [default: ~/.local/state/ipuctl]
     #[arg(long, global = true, value_name = "DIR", env = "IPUCTL_STATE_DIR")]
+    #[arg(hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// Seconds to wait for one answer of the controller
+    /// Timeout of a call to the controller or proxy, in seconds
     #[arg(
         long,
         global = true,
         value_name = "SECONDS",
         default_value_t = 30,
-        env = "IPUCTL_TIMEOUT"
+        env = "IPUCTL_TIMEOUT",
+        hide_short_help = true
     )]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) timeout: u64,
 
-    /// Say less: warnings and errors only
+    /// Print warnings and errors only
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 
-    /// Log what happens below: -v steps, -vv calls, -vvv everything
+    /// Print more: -v target and steps, -vv calls, -vvv everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
     #[command(flatten)]
-    pub(crate) secure: Secure,
+    pub(crate) credentials: ControllerCredentials,
 
     #[command(flatten)]
-    pub(crate) through: ProxyArgs,
+    pub(crate) proxy_args: ProxyArgs,
 }
 
-/// Flags for going through a proxy.
+/// Flags of a connection to a proxy.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Through a V-IPU proxy")]
+#[command(next_help_heading = "Proxy options")]
 pub(crate) struct ProxyArgs {
-    /// Proxy that owns the ledger, instead of a controller: http://HOST:PORT or https://…
-    #[arg(long, global = true, value_name = "URL", env = "IPUCTL_PROXY")]
+    /// URL of a vipu-proxy to use instead of a controller
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "IPUCTL_PROXY",
+        hide_short_help = true
+    )]
     pub(crate) proxy: Option<String>,
 
-    /// File that holds the token for the proxy; it is read anew for every request
-    #[arg(long, global = true, value_name = "FILE", env = "IPUCTL_PROXY_TOKEN_FILE")]
+    /// Token file for the proxy, read for every request
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "IPUCTL_PROXY_TOKEN_FILE",
+        hide_short_help = true
+    )]
     pub(crate) proxy_token_file: Option<PathBuf>,
 
-    /// Certificate authority that signed the proxy's certificate, for https
-    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_PROXY_CA")]
+    /// CA certificate of the proxy, for https
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_CA",
+        hide_short_help = true
+    )]
     pub(crate) proxy_ca: Option<PathBuf>,
 
-    /// Certificate of this client for the proxy
+    /// Client certificate for the proxy
     #[arg(
         long,
         global = true,
         value_name = "PEM FILE",
         env = "IPUCTL_PROXY_CERT",
-        requires_all = ["proxy_key", "proxy_ca"]
+        requires_all = ["proxy_key", "proxy_ca"],
+        hide_short_help = true
     )]
     pub(crate) proxy_cert: Option<PathBuf>,
 
-    /// Private key of that certificate
+    /// Private key of the client certificate for the proxy
     #[arg(
         long,
         global = true,
         value_name = "PEM FILE",
         env = "IPUCTL_PROXY_KEY",
-        requires = "proxy_cert"
+        requires = "proxy_cert",
+        hide_short_help = true
     )]
     pub(crate) proxy_key: Option<PathBuf>,
 }
 
-/// Flags for controllers that ask who is there.
+/// Flags of a connection to a controller with TLS or access keys.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Secured controllers")]
-pub(crate) struct Secure {
-    /// Certificate authority that signed the controller's certificate; turns TLS on
-    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_TLS_CA")]
+#[command(next_help_heading = "Controller TLS and credentials")]
+pub(crate) struct ControllerCredentials {
+    /// CA certificate of the controller; enables TLS
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_TLS_CA",
+        hide_short_help = true
+    )]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// Certificate of this client
+    /// Client certificate
     #[arg(
         long,
         global = true,
         value_name = "PEM FILE",
         env = "IPUCTL_TLS_CERT",
-        requires = "tls_key"
+        requires = "tls_key",
+        hide_short_help = true
     )]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// Private key of this client
+    /// Private key of the client certificate
     #[arg(
         long,
         global = true,
         value_name = "PEM FILE",
         env = "IPUCTL_TLS_KEY",
-        requires = "tls_cert"
+        requires = "tls_cert",
+        hide_short_help = true
     )]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// V-IPU user
-    #[arg(long, global = true, value_name = "ID", env = "IPUCTL_USER_ID")]
+    /// V-IPU user id
+    #[arg(
+        long,
+        global = true,
+        value_name = "ID",
+        env = "IPUCTL_USER_ID",
+        hide_short_help = true
+    )]
     pub(crate) user_id: Option<String>,
 
-    /// File that holds the V-IPU user's access key
+    /// File with the access key of the V-IPU user
     #[arg(
         long,
         global = true,
         value_name = "FILE",
         env = "IPUCTL_ACCESS_KEY_FILE",
-        requires = "user_id"
+        requires = "user_id",
+        hide_short_help = true
     )]
     pub(crate) access_key_file: Option<PathBuf>,
 }
 
-/// The form of results.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Table.
     #[default]
     Table,
-    /// One JSON document.
+    /// Table with more columns (`partition list` and `partition get`).
+    Wide,
+    /// Names only (`list`, `partition list` and `partition get`).
+    Name,
+    /// JSON document.
     Json,
-    /// One YAML document.
+    /// YAML document.
     Yaml,
-    /// Comma-separated values with a line of headings; of `usage` only.
+    /// Comma-separated values with a header (`usage`).
     Csv,
+}
+
+impl Format {
+    /// Returns whether the result is text for people and not a document.
+    pub(crate) const fn is_text(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run an IPUJob on this host
     Run(RunArgs),
-    /// Show what running IPUJobs would do, and why it cannot if not
+    /// Check IPUJobs and whether their partitions fit; changes nothing
     Plan(Plan),
-    /// Decide: a job and an observation as JSON in, the plan as JSON out
+    /// Compute a plan from a job and its observed state (JSON)
     Decide(Decide),
-    /// Make, look at, reset and remove partitions
+    /// Create, inspect, reset and remove partitions
     #[command(subcommand)]
     Partition(Partition),
-    /// How many partitions of a size fit now
+    /// Count the partitions of a size that fit now
     Query(Query),
-    /// IPUs used and available, by namespace and in total (with --proxy)
+    /// List active and finished runs of this user
+    List,
+    /// Print the map of the simulated IPU-POD
+    Map,
+    /// Show used and available IPUs by namespace (requires --proxy)
     Stats,
-    /// Who waits in the line, first come first, and why (with --proxy)
+    /// List queued requests with position, reason and blockers (requires --proxy)
     Waiting,
-    /// The proxy's controllers: whether they answer, and what is free (with --proxy)
+    /// List the controllers of the proxy with state and free IPUs (requires --proxy)
     Controllers,
-    /// Who held what for how long (with --proxy)
+    /// List finished holds with owner, size and duration (requires --proxy)
     Usage(Usage),
-    /// Have hardware get nothing new; who holds something there keeps it (with --proxy)
+    /// Mark hardware unschedulable; existing partitions are kept (requires --proxy)
     Cordon(Cordon),
-    /// Let hardware get something new again (with --proxy)
+    /// Mark hardware schedulable (requires --proxy)
     Uncordon(Uncordon),
-    /// Cordon, and wait until nobody holds anything there any more (with --proxy)
+    /// Cordon hardware and wait until no partition uses it (requires --proxy)
     Drain(Drain),
-    /// The controller's version and address
+    /// Print version and address of the controller
     ServerVersion(ServerVersion),
-    /// End what killed runs left on this host and release their partitions; with --proxy, have it repair its ledger now
+    /// Clean up after killed runs; with --proxy, repair its ledger
     Gc,
-    /// Print completions for a shell
+    /// Print shell completions
     Completions {
-        /// Which shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Which IPUJob of which file, with which changes.
+/// The IPUJob of a file, and changes to it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Manifest {
-    /// File with IPUJobs, YAML or JSON; `-` for standard input
+    /// File with IPUJobs (YAML or JSON); `-` reads standard input
     #[arg(value_name = "JOB.yaml")]
     pub(crate) file: PathBuf,
 
-    /// Which IPUJob of the file, if it holds several
+    /// Name of the IPUJob, if the file has several
     #[arg(long)]
     pub(crate) name: Option<String>,
 
-    /// Change a field first, such as `spec.ipusPerJobInstance=4`; may be repeated
+    /// Set a field first, such as `spec.ipusPerJobInstance=4`; repeatable
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
 }
@@ -239,24 +308,24 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) manifest: Manifest,
 
-    /// Refuse instead of waiting in the line when the partitions do not fit now
+    /// Fail instead of queueing if the partitions do not fit now
     #[arg(long)]
     pub(crate) no_wait: bool,
 
-    /// V-IPU allocation to draw from
+    /// V-IPU allocation
     #[arg(long, value_name = "ID")]
     pub(crate) allocation: Option<AllocationId>,
 
-    /// Place in the line: larger is served earlier
+    /// Queue priority; higher values are served first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,
 
-    /// Seconds that processes may take to end when they are told to, before they are killed
+    /// Grace period between SIGTERM and SIGKILL, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) grace: u64,
 
-    /// Network interface for Open MPI's TCP traffic (`btl_tcp_if_include`) in launcher jobs
+    /// Network interface of Open MPI's TCP traffic (`btl_tcp_if_include`)
     #[arg(
         long,
         value_name = "INTERFACE",
@@ -273,27 +342,27 @@ Examples:
   ipuctl plan jobs.yaml -o json | jq '.jobs[].partitions[].size'
   ipuctl --proxy http://vipu-proxy:8080 plan --size 16,16 --if-ended training")]
 pub(crate) struct Plan {
-    /// File with IPUJobs, YAML or JSON; `-` for standard input
+    /// File with IPUJobs (YAML or JSON); `-` reads standard input
     #[arg(value_name = "JOB.yaml", required_unless_present = "size")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Which IPUJob of the file, if it holds several
+    /// Name of the IPUJob, if the file has several
     #[arg(long)]
     pub(crate) name: Option<String>,
 
-    /// Change a field first, such as `spec.ipusPerJobInstance=4`; may be repeated
+    /// Set a field first, such as `spec.ipusPerJobInstance=4`; repeatable
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
 
-    /// Instead of a file: partitions of so many IPUs each, side by side (with --proxy)
+    /// Sizes of partitions to plan instead of a file (requires --proxy)
     #[arg(long, value_name = "IPUS,…", value_delimiter = ',', conflicts_with = "file")]
     pub(crate) size: Vec<IpuCount>,
 
-    /// As if these partitions had ended (with --proxy)
+    /// Partitions to treat as released (requires --proxy)
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     pub(crate) if_ended: Vec<PartitionId>,
 
-    /// V-IPU allocation to draw from
+    /// V-IPU allocation
     #[arg(long, value_name = "ID")]
     pub(crate) allocation: Option<AllocationId>,
 }
@@ -301,9 +370,9 @@ pub(crate) struct Plan {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  ipuctl decide request.json      where request.json is {\"format\": 1, \"job\": {…}, \"observation\": {…}}
-
-The form is described in docs/ipuctl.md.")]
+  ipuctl decide request.json
+      The request is {\"format\": 1, \"job\": {…}, \"observation\": {…}},
+      as described in docs/ipuctl.md")]
 pub(crate) struct Decide {
     /// File with the request; standard input if absent or `-`
     #[arg(value_name = "REQUEST.json")]
@@ -312,70 +381,83 @@ pub(crate) struct Decide {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Partition {
-    /// Make a partition and wait until it is active
+    /// Create a partition and wait until it is active
     Create {
-        /// Its id
+        /// Partition id
         #[arg(value_parser = |text: &str| PartitionId::requested(text))]
         id: PartitionId,
-        /// How many IPUs: a power of two
+        /// Number of IPUs, a power of two
         #[arg(long, value_name = "IPUS")]
         size: IpuCount,
-        /// Graph compilation domains
+        /// Number of graph compilation domains (GCDs)
         #[arg(long, value_name = "N", default_value_t = 1)]
         num_gcds: u32,
-        /// Model replicas over all GCDs [default: the number of GCDs]
+        /// Number of model replicas over all GCDs [default: the number of GCDs]
         #[arg(long, value_name = "N")]
         num_replicas: Option<u32>,
-        /// Let Poplar pick devices of any aligned size
+        /// Let Poplar select devices of any aligned size
         #[arg(long)]
         reconfigurable: bool,
-        /// V-IPU allocation to draw from
+        /// V-IPU allocation
         #[arg(long, value_name = "ID")]
         allocation: Option<AllocationId>,
-        /// Refuse instead of waiting in the line
+        /// Fail instead of queueing if the partition does not fit now
         #[arg(long)]
         no_wait: bool,
-        /// Namespace that it is counted in, with --proxy [default: your user name]
+        /// Namespace of the owner, with --proxy [default: your user name]
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
     },
-    /// Show one partition
+    /// Show a partition
     Get {
-        /// Which
+        /// Partition id
         id: PartitionId,
     },
-    /// List partitions, with owner and state in the ledger
+    /// Show all details of a partition
+    Describe {
+        /// Partition id
+        id: PartitionId,
+    },
+    /// List partitions with state and owner
+    #[command(visible_alias = "ls")]
     List,
-    /// Reset a partition and wait until it is active again
+    /// Reset a partition and wait until it is active
     Reset {
-        /// Which
+        /// Partition id
         id: PartitionId,
     },
-    /// Give a partition back
+    /// Release a partition
     #[command(visible_alias = "delete")]
     Remove {
-        /// Which
+        /// Partition id
         id: PartitionId,
-        /// Also if it is held by a run, or was not made by this ledger
+        /// Also remove a partition that a run uses or that another program created
         #[arg(long)]
         force: bool,
     },
-    /// Print the IPUoF configuration of a partition as JSON
+    /// Print the IPUoF configuration of a partition (JSON)
     Config {
-        /// Which
+        /// Partition id
         id: PartitionId,
-        /// Which GCD only
+        /// Number of the GCD [default: all]
         #[arg(long, value_name = "N")]
         gcd: Option<u32>,
     },
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  ipuctl query 4 -o json")]
+#[command(after_help = "\
+Example:
+  ipuctl query 4 -o json
+
+Exit codes:
+  0   at least one partition fits
+  75  none fits now
+  78  can never fit")]
 pub(crate) struct Query {
-    /// IPUs of each partition: a power of two
+    /// Number of IPUs of each partition, a power of two
     pub(crate) size: IpuCount,
-    /// V-IPU allocation to draw from
+    /// V-IPU allocation
     #[arg(long, value_name = "ID")]
     pub(crate) allocation: Option<AllocationId>,
 }
@@ -386,33 +468,36 @@ Examples:
   ipuctl usage --since 30d -o csv > usage.csv
   ipuctl usage --since 2026-11-01 -o json")]
 pub(crate) struct Usage {
-    /// Holds that ended then or later: a time such as 24h or 7d ago, or 2026-11-01, or 2026-11-01T08:30:00Z
-    #[arg(long, value_name = "WHEN", default_value = "1970-01-01")]
+    /// Earliest end of a hold: 24h or 7d (ago), 2026-11-01 or 2026-11-01T08:30:00Z
+    #[arg(long, value_name = "TIME", default_value = "1970-01-01")]
     pub(crate) since: String,
 }
 
-/// What to cordon, and why.
+/// Target and reason of a cordon.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ipuctl cordon a1 --reason 'a fan is broken'           machine a1, if there is one controller
-  ipuctl cordon pod1:8090/a1/2 --reason 'ECC errors'    IPU 2 of machine a1 of that controller
-  ipuctl cordon pod1:8090 --reason 'new firmware'       all of a controller")]
+  ipuctl cordon a1 --reason 'a fan is broken'
+      Machine a1, if there is one controller
+  ipuctl cordon pod1:8090/a1/2 --reason 'ECC errors'
+      IPU 2 of machine a1 of controller pod1:8090
+  ipuctl cordon pod1:8090 --reason 'new firmware'
+      All hardware of a controller")]
 pub(crate) struct Cordon {
-    /// What: CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU; without the controller if there is one only
+    /// CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU; a sole controller may be omitted
     pub(crate) target: String,
-    /// Why, for people
+    /// Reason, shown to users
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
-    /// Name of the cordon [default: made from what is cordoned]
+    /// Name of the cordon [default: derived from the target]
     #[arg(long)]
     pub(crate) id: Option<String>,
 }
 
-/// What to uncordon.
+/// Target of an uncordon.
 #[derive(Debug, Args)]
 pub(crate) struct Uncordon {
-    /// What, as it was cordoned
+    /// Target, as given to `cordon`
     #[arg(required_unless_present = "id")]
     pub(crate) target: Option<String>,
     /// Name of the cordon
@@ -420,24 +505,26 @@ pub(crate) struct Uncordon {
     pub(crate) id: Option<String>,
 }
 
-/// What to drain, and for how long.
+/// Target and timeout of a drain.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   ipuctl drain a1 --reason 'a fan is broken' --wait-for 3600 && replace-the-fan
 
-Exit codes: 0 nobody holds anything there any more; 75 somebody still does after that time. It stays cordoned.")]
+Exit codes:
+  0   no partition uses the hardware
+  75  partitions still use it after the timeout; it remains cordoned")]
 pub(crate) struct Drain {
     #[command(flatten)]
     pub(crate) cordon: Cordon,
-    /// Seconds to wait; without it for as long as it takes
+    /// Timeout in seconds [default: none]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait_for: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerVersion {
-    /// As a JSON object with the string keys version and host
+    /// Print a JSON object with the string keys version and host
     #[arg(long, alias = "showjson")]
     pub(crate) json: bool,
 }

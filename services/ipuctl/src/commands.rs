@@ -1,8 +1,11 @@
-//! The commands that are one question or one action each.
+//! One module for each command besides `run`.
 
 pub(crate) mod decide;
 pub(crate) mod gc;
+pub(crate) mod list;
+pub(crate) mod map;
 pub(crate) mod partition;
+mod partition_table;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod query;

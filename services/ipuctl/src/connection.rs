@@ -1,4 +1,5 @@
-//! The way to a controller: the one that was named, or a simulated Pod16 that all of the user's ipuctl processes share.
+//! The connection to a controller: a configured one, or a simulated Pod16 that all `ipuctl` processes of the
+//! user share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,60 +13,60 @@ use ipu_vipu_client::{
 };
 use vipu_sim::Simulator;
 
-use crate::cli::{Global, Secure};
+use crate::cli::{ControllerCredentials, Global};
 use crate::commands::gc::HolderLiveness;
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
+use crate::run::never_fits;
 use crate::state_dir::StateDir;
 
-/// The pauses after which the first call is made again: one lost answer is no controller that is not there.
-const FIRST_PAUSES: [Duration; 3] = [
+/// Pauses before the retries of the first call, so that one lost answer does not count as an unreachable
+/// controller.
+const RETRY_PAUSES: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(600),
 ];
 
-/// The name of the simulated controller in the ledger: its port is another one in each process.
+/// Name of the simulated controller in the ledger; its port differs between processes.
 const SIMULATED: &str = "simulated-pod16";
 
-/// The ledger of this user over one controller.
+/// The ledger of this user, with one controller.
 pub(crate) type HostLedger = Ledger<GrpcController, SqliteStore>;
 
-/// A controller, the ledger of what this user holds there, and where both keep their files.
+/// A controller, the ledger of this user and the state directory.
 pub(crate) struct Connection {
     pub(crate) state: StateDir,
     pub(crate) ledger: HostLedger,
     pub(crate) controller: Arc<GrpcController>,
     pub(crate) name: ControllerName,
-    /// Where processes reach the controller.
+    /// Address of the controller for the processes of a job.
     pub(crate) address: ControllerEndpoint,
     simulator: Option<Simulator>,
-    /// What tells an `ipuctl` that a process of this one starts which Pod it is led to; none for a real controller.
+    /// Identifies the simulated IPU-POD to an `ipuctl` that a job of this one starts; none for a real
+    /// controller.
     pub(crate) mark: Option<String>,
 }
 
-/// The variable that carries [`Connection::mark`] to the processes of a job.
+/// Environment variable that passes [`Connection::mark`] to the processes of a job.
 pub(crate) const SIMULATED_MARK: &str = "IPUCTL_SIMULATED_POD";
 
 impl Connection {
-    /// Connects as the flags and the environment say: `--vipu`, then `IPUOF_VIPU_API_HOST` and `_PORT`, then the
-    /// simulated Pod.
+    /// Connects to the controller of `--vipu`, else of `IPUOF_VIPU_API_HOST` and `_PORT`, else to the
+    /// simulated Pod16.
     pub(crate) async fn open(global: &Global, output: &Output) -> Result<Self, Failure> {
         let state = StateDir::open(global.state_dir.as_deref())?;
-        let named = named(global)?;
-        let inside = named
+        let configured = configured_endpoint(global)?;
+        let is_nested = configured
             .as_ref()
             .is_some_and(|address| is_own_simulator(address, &state));
-        let (simulator, address) = match named.filter(|_| !inside) {
+        let (simulator, address) = match configured.filter(|_| !is_nested) {
             Some(address) => (None, address),
             None => {
                 let simulator = simulate(&state).await?;
                 let address = endpoint(&simulator.addr().to_string())?;
-                output.say(if inside {
-                    "inside a job on the simulated Pod16 of this user: the same Pod"
-                } else {
-                    "no V-IPU controller given (--vipu, IPUOF_VIPU_API_HOST): a simulated Pod16 of this user"
-                });
+                report_simulator(is_nested, &state, global, output);
                 (Some(simulator), address)
             }
         };
@@ -82,15 +83,15 @@ impl Connection {
         let store = SqliteStore::open(state.ledger())
             .map_err(|error| Failure::because(Code::Host, "open the ledger", error))?;
         let pool = ControllerPool::single(name.clone(), Arc::clone(&controller));
-        let mut rules = LedgerOptions::default();
-        rules.liveness = Some(Arc::new(HolderLiveness));
-        // The ledger is one user's own.
-        rules.queue.namespaces.max_queued = rules.queue.length_limit;
+        let mut ledger_options = LedgerOptions::default();
+        ledger_options.liveness = Some(Arc::new(HolderLiveness));
+        // The ledger has a single user, so that a limit per namespace is of no use.
+        ledger_options.queue.namespaces.max_queued = ledger_options.queue.length_limit;
         if simulator.is_some() {
-            // The simulated controller lives and dies with this process, and so do calls to it.
-            rules.settle = Duration::ZERO;
+            // The simulated controller ends with this process, and so do the calls to it.
+            ledger_options.settle = Duration::ZERO;
         }
-        let ledger = Ledger::new(pool, store, rules);
+        let ledger = Ledger::new(pool, store, ledger_options);
         Ok(Self {
             state,
             ledger,
@@ -102,17 +103,18 @@ impl Connection {
         })
     }
 
-    /// The controller's version.
+    /// Returns the version of the controller.
     pub(crate) async fn version(&self) -> Result<String, VipuError> {
         self.controller.version().await
     }
 
-    /// Asks the controller for a sign of life: what cannot be reached at the start is an error, not a wait.
+    /// Checks that the controller answers. An unreachable controller is an error at the start, not a reason
+    /// to wait.
     pub(crate) async fn require_answer(&self) -> Result<(), Failure> {
         if self.simulator.is_some() {
             return Ok(());
         }
-        for pause in FIRST_PAUSES {
+        for pause in RETRY_PAUSES {
             match self.version().await {
                 Ok(_) => return Ok(()),
                 Err(VipuError::Unreachable { .. }) => tokio::time::sleep(pause).await,
@@ -122,18 +124,24 @@ impl Connection {
         self.version().await.map(drop).map_err(controller_failure)
     }
 
-    /// Draws the simulated Pod, if that is what this is.
-    pub(crate) fn show(&self, output: &Output) -> Result<(), Failure> {
-        if let Some(simulator) = &self.simulator {
-            let map = simulator
-                .map()
-                .map_err(|error| Failure::because(Code::Host, "read the simulated Pod", error))?;
-            output.say(map.trim_end());
-        }
-        Ok(())
+    /// Returns the map of the simulated IPU-POD; none for a real controller.
+    pub(crate) fn map(&self) -> Result<Option<String>, Failure> {
+        self.simulator
+            .as_ref()
+            .map(Simulator::map)
+            .transpose()
+            .map_err(|error| Failure::because(Code::Host, "read the state of the simulated IPU-POD", error))
     }
 
-    /// Stops serving the simulated Pod; its state stays.
+    /// Returns the controller in use, as it is shown to people.
+    pub(crate) fn target(&self) -> String {
+        match &self.simulator {
+            Some(_) => format!("simulated Pod16 in {}", self.state.path().display()),
+            None => format!("V-IPU controller {}", self.address),
+        }
+    }
+
+    /// Stops serving the simulated IPU-POD; its state is kept.
     pub(crate) async fn close(self) {
         drop(self.ledger);
         drop(self.controller);
@@ -143,20 +151,34 @@ impl Connection {
     }
 }
 
-/// What a controller's refusal means for the exit code.
+/// Maps an error of the controller to an exit code.
 pub(crate) fn controller_failure(error: VipuError) -> Failure {
     let code = match &error {
         VipuError::NotFound { .. } => Code::NotFound,
         VipuError::AlreadyExists { .. } | VipuError::Refused { .. } => Code::Data,
-        VipuError::NoCapacity { .. } => Code::NoRoom,
+        VipuError::NoCapacity { .. } => Code::NoCapacity,
         VipuError::Denied { .. } => Code::Denied,
         _ => Code::Unavailable,
     };
     Failure::because(code, "V-IPU controller", error)
 }
 
-/// What an error of the ledger means for the exit code.
+/// Maps an error of the ledger to an exit code.
 pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
+    if let LedgerError::DoesNotFit { id, waiting } = &error {
+        let reason = display::reason(&waiting.reason);
+        return if never_fits(&waiting.reason) {
+            Failure::new(
+                Code::Impossible,
+                format!("partition {id} can never fit: {reason}"),
+            )
+        } else {
+            Failure::new(
+                Code::NoCapacity,
+                format!("partition {id} does not fit now: {reason}"),
+            )
+        };
+    }
     let code = match &error {
         LedgerError::Illegal(TransitionError::NotTheOwner { .. } | TransitionError::Foreign { .. }) => {
             Code::Denied
@@ -164,8 +186,7 @@ pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
         LedgerError::Illegal(TransitionError::OtherSpec { .. }) => Code::Data,
         LedgerError::Illegal(
             TransitionError::LineFull { .. } | TransitionError::NamespaceQueueFull { .. },
-        )
-        | LedgerError::DoesNotFit { .. } => Code::NoRoom,
+        ) => Code::NoCapacity,
         LedgerError::Illegal(TransitionError::StaleAttempt { .. }) => Code::Bug,
         LedgerError::Store(_) => Code::Host,
         LedgerError::Refused { .. } => Code::Impossible,
@@ -174,15 +195,29 @@ pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
     Failure::because(code, "ledger", error)
 }
 
-fn named(global: &Global) -> Result<Option<ControllerEndpoint>, Failure> {
+/// Prints that the simulated IPU-POD is used: once for each state directory, and always with `-v`.
+fn report_simulator(is_nested: bool, state: &StateDir, global: &Global, output: &Output) {
+    let text = if is_nested {
+        "This job runs on the simulated Pod16: using the same Pod16."
+    } else {
+        "No V-IPU controller is configured (--vipu, IPUOF_VIPU_API_HOST): using a simulated Pod16."
+    };
+    let is_first = || !is_nested && !global.quiet && state.mark_simulator_notice();
+    if global.verbose > 0 || is_first() {
+        output.say(text);
+    }
+}
+
+/// Returns the controller of the flags, else of the environment.
+fn configured_endpoint(global: &Global) -> Result<Option<ControllerEndpoint>, Failure> {
     if let Some(text) = &global.vipu {
         return endpoint(text).map(Some);
     }
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let Some(host) = set("IPUOF_VIPU_API_HOST") else {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let Some(host) = variable("IPUOF_VIPU_API_HOST") else {
         return Ok(None);
     };
-    match set("IPUOF_VIPU_API_PORT") {
+    match variable("IPUOF_VIPU_API_PORT") {
         Some(port) => endpoint(&format!("{host}:{port}")).map(Some),
         None => endpoint(&host).map(Some),
     }
@@ -193,8 +228,8 @@ fn endpoint(text: &str) -> Result<ControllerEndpoint, Failure> {
         .map_err(|error| Failure::because(Code::Usage, "V-IPU controller", error))
 }
 
-/// Whether `address` is the port at which an `ipuctl` that this one was started below serves the Pod of this very state
-/// directory. Its partitions are in this ledger, so that the Pod must have the name that it has there.
+/// Returns whether a parent `ipuctl` serves the simulated IPU-POD of this state directory at `address`. Its
+/// partitions are in this ledger, so that the controller must keep its name there.
 fn is_own_simulator(address: &ControllerEndpoint, state: &StateDir) -> bool {
     std::env::var(SIMULATED_MARK).is_ok_and(|mark| mark == mark_of(address, state))
 }
@@ -213,17 +248,17 @@ async fn simulate(state: &StateDir) -> Result<Simulator, Failure> {
         .state_file(state.simulator()?)
         .start()
         .await
-        .map_err(|error| Failure::because(Code::Host, "start the simulated Pod", error))
+        .map_err(|error| Failure::because(Code::Host, "start the simulated IPU-POD", error))
 }
 
 fn options(global: &Global) -> Result<ConnectOptions, Failure> {
-    let Secure {
+    let ControllerCredentials {
         tls_ca,
         tls_cert,
         tls_key,
         user_id,
         access_key_file,
-    } = &global.secure;
+    } = &global.credentials;
     let mut options = ConnectOptions::default().with_deadline(Duration::from_secs(global.timeout));
     if let Some(ca) = tls_ca {
         let mut tls = TlsOptions::new(read(ca)?);
@@ -234,7 +269,7 @@ fn options(global: &Global) -> Result<ConnectOptions, Failure> {
     }
     if let Some(user) = user_id {
         let Some(file) = access_key_file else {
-            return Err(Failure::new(Code::Usage, "--user-id needs --access-key-file"));
+            return Err(Failure::new(Code::Usage, "--user-id requires --access-key-file"));
         };
         let key = String::from_utf8_lossy(&read(file)?).trim().to_owned();
         options = options.with_credentials(Credentials::new(user, key));

@@ -1,15 +1,28 @@
-//! Facts of the ledger in words.
+//! Renders facts of the ledger as text.
 
-use ipu_core::{IpuCount, IpuPlace, QueueStatus};
+use std::collections::BTreeMap;
 
-/// The most blockers that are named; the others are counted.
-const NAMED: usize = 3;
+use ipu_core::{IpuPlace, PartitionId, Reason};
+use ipu_proxy_client::{BlockerDocument, CordonDocument, OwnerDocument, WaitingDocument};
 
-/// `8 IPUs (4-11 of link domain 0)`.
-pub(crate) fn places(places: &[IpuPlace]) -> String {
-    if places.is_empty() {
-        return "IPUs".to_owned();
-    }
+use crate::time;
+
+/// Maximum number of blockers that are named; the others are counted.
+const MAX_BLOCKERS: usize = 3;
+
+/// Returns the number with its noun in the singular or plural.
+pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let suffix = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{suffix}")
+}
+
+/// Returns the places as runs of neighbouring IPUs: link domain, first IPU, last IPU.
+fn runs(places: &[IpuPlace]) -> Vec<(u32, u32, u32)> {
     let mut runs: Vec<(u32, u32, u32)> = Vec::new();
     let mut sorted = places.to_vec();
     sorted.sort();
@@ -21,59 +34,220 @@ pub(crate) fn places(places: &[IpuPlace]) -> String {
             _ => runs.push((place.link_domain, place.ipu, place.ipu)),
         }
     }
-    let runs: Vec<String> = runs
+    runs
+}
+
+fn range(first: u32, last: u32) -> String {
+    if first == last {
+        first.to_string()
+    } else {
+        format!("{first}-{last}")
+    }
+}
+
+/// Returns the places as a phrase, such as `IPUs 4-11 in link domain 0`.
+pub(crate) fn places(places: &[IpuPlace]) -> String {
+    if places.is_empty() {
+        return "IPUs".to_owned();
+    }
+    let runs: Vec<String> = runs(places)
         .into_iter()
-        .map(|(domain, first, last)| {
-            if first == last {
-                format!("{first} in link domain {domain}")
-            } else {
-                format!("{first}-{last} in link domain {domain}")
-            }
-        })
+        .map(|(domain, first, last)| format!("{} in link domain {domain}", range(first, last)))
         .collect();
     let noun = if places.len() == 1 { "IPU" } else { "IPUs" };
     format!("{noun} {}", runs.join(", "))
 }
 
-/// Why something waits, where in the line, and for whom.
-pub(crate) fn waiting(size: IpuCount, waiting: &QueueStatus) -> String {
-    let blockers: Vec<String> = waiting
-        .blockers
-        .iter()
-        .take(NAMED)
-        .map(|blocker| {
-            blocker.owner.as_ref().map_or_else(
-                || blocker.id.to_string(),
-                |owner| format!("{owner} ({})", blocker.id),
-            )
-        })
+/// Returns the places as a table cell of the form `LINK-DOMAIN:IPUS`, such as `0:4-11`.
+pub(crate) fn place_cell(places: &[IpuPlace]) -> String {
+    let mut domains: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for (domain, first, last) in runs(places) {
+        domains.entry(domain).or_default().push(range(first, last));
+    }
+    let cells: Vec<String> = domains
+        .into_iter()
+        .map(|(domain, ranges)| format!("{domain}:{}", ranges.join(",")))
         .collect();
-    let more = waiting.blockers.len().saturating_sub(NAMED);
-    let mut text = format!(
-        "waiting for {size} IPUs, position {}: {}",
-        waiting.position, waiting.reason.message
-    );
-    if !blockers.is_empty() {
-        text.push_str("; held up by ");
-        text.push_str(&blockers.join(", "));
-        if more > 0 {
-            text.push_str(&format!(" and {more} more"));
+    cells.join(" ")
+}
+
+/// Returns the reason of a request that does not fit, rendered from the numbers of the reason.
+pub(crate) fn reason(reason: &Reason) -> String {
+    let number = |name: &str| reason.numbers.get(name).copied();
+    let Some(size) = number("size") else {
+        return reason.message.clone();
+    };
+    let requested = format!("{} requested", count(size, "IPU"));
+    let free = number("free").unwrap_or_default();
+    match (reason.code.as_str(), number("capacity"), number("largestBlock")) {
+        ("TooLarge", Some(capacity), _) => {
+            format!("{requested}, the largest possible partition is {capacity}")
         }
+        ("NotEnoughFree", ..) => format!("{requested}, {free} free"),
+        ("Fragmented", _, Some(largest)) => {
+            format!("{requested}, {free} free, the largest free block is {largest}")
+        }
+        ("Excluded", ..) => {
+            let cordoned = number("excluded").unwrap_or_default();
+            let by = cordon_owners(reason).map_or_else(String::new, |owners| format!(" by {owners}"));
+            format!("{requested}, {free} free, {cordoned} cordoned{by}")
+        }
+        _ => reason.message.clone(),
+    }
+}
+
+/// Returns the owners at the end of the message of a reason with the code `Excluded`.
+fn cordon_owners(reason: &Reason) -> Option<&str> {
+    let (_, owners) = reason.message.rsplit_once("by ")?;
+    Some(owners.trim_end_matches(')'))
+}
+
+/// Returns the reason; one of a cordon is followed by the reasons of the cordons of its owners.
+pub(crate) fn reason_with_cordons(original: &Reason, cordons: &[CordonDocument]) -> String {
+    let text = reason(original);
+    let owners = cordon_owners(original).filter(|_| original.code == "Excluded");
+    let mut texts: Vec<&str> = owners
+        .into_iter()
+        .flat_map(|owners| owners.split(", "))
+        .flat_map(|owner| {
+            cordons
+                .iter()
+                .filter(move |cordon| cordon.owner.as_str() == owner)
+        })
+        .map(|cordon| cordon.reason.as_str())
+        .collect();
+    texts.dedup();
+    if texts.is_empty() {
+        return text;
+    }
+    format!("{text}: {}", texts.join("; "))
+}
+
+/// Returns the name of an owner: `namespace/name`.
+pub(crate) fn owner_name(owner: &OwnerDocument) -> String {
+    format!("{}/{}", owner.namespace, owner.name)
+}
+
+/// Returns `namespace/name` of the owner of a partition, or its id if it has no known owner.
+fn holder_name(id: &PartitionId, owner: Option<&OwnerDocument>) -> String {
+    owner.map_or_else(|| id.to_string(), owner_name)
+}
+
+/// Returns the names of the owners that block a request.
+pub(crate) fn blockers(blockers: &[BlockerDocument]) -> String {
+    let mut names: Vec<String> = blockers
+        .iter()
+        .map(|blocker| holder_name(&blocker.id, blocker.owner.as_ref()))
+        .collect();
+    names.dedup();
+    let more = names.len().saturating_sub(MAX_BLOCKERS);
+    names.truncate(MAX_BLOCKERS);
+    let mut text = names.join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// Returns the state of a queued request: position, reason, blockers, and the latest start if it is known.
+pub(crate) fn queued(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
+    let mut text = format!(
+        "Queued at position {}: {}",
+        waiting.position,
+        reason_with_cordons(&waiting.reason, cordons)
+    );
+    if !waiting.blockers.is_empty() {
+        text.push_str("; blocked by ");
+        text.push_str(&blockers(&waiting.blockers));
+    }
+    if let Some(start) = waiting.earliest_fit {
+        text.push_str(&format!("; starts by {}", time::format(start)));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use ipu_core::CordonId;
+
     use super::*;
+
+    #[test]
+    fn a_count_has_a_plural() {
+        assert_eq!(count(1_u32, "IPU"), "1 IPU");
+        assert_eq!(count(0_usize, "partition"), "0 partitions");
+        assert_eq!(count(2_u64, "process"), "2 processes");
+    }
 
     #[test]
     fn neighbouring_ipus_are_one_run() {
         let place = |link_domain, ipu| IpuPlace { link_domain, ipu };
+        let some = [place(0, 5), place(0, 4), place(0, 7), place(1, 8)];
         assert_eq!(
-            places(&[place(0, 5), place(0, 4), place(0, 7), place(1, 8)]),
+            places(&some),
             "IPUs 4-5 in link domain 0, 7 in link domain 0, 8 in link domain 1"
         );
+        assert_eq!(place_cell(&some), "0:4-5,7 1:8");
         assert_eq!(places(&[place(0, 5)]), "IPU 5 in link domain 0");
+        assert_eq!(place_cell(&[]), "");
+    }
+
+    #[test]
+    fn a_reason_is_rendered_from_its_numbers() {
+        let sized = |code: &str, size: u32| Reason::new(code, "as sent (by anonymous)").with("size", size);
+        let too_large = sized("TooLarge", 64).with("capacity", 16_u32);
+        assert_eq!(
+            reason(&too_large),
+            "64 IPUs requested, the largest possible partition is 16"
+        );
+        assert_eq!(
+            reason(&sized("NotEnoughFree", 1).with("free", 0_u32)),
+            "1 IPU requested, 0 free"
+        );
+        let fragmented = sized("Fragmented", 8)
+            .with("free", 9_u32)
+            .with("largestBlock", 4_u32);
+        assert_eq!(
+            reason(&fragmented),
+            "8 IPUs requested, 9 free, the largest free block is 4"
+        );
+        let other = Reason::new("NextInLine", "as sent");
+        assert_eq!(reason(&other), "as sent");
+    }
+
+    #[test]
+    fn a_reason_of_a_cordon_names_its_owner_and_its_reason() {
+        let cordoned = Reason::new("Excluded", "as sent (by anonymous)")
+            .with("size", 32_u32)
+            .with("free", 28_u32)
+            .with("excluded", 4_u32);
+        let cordons: Vec<CordonDocument> = [("fan", "anonymous"), ("disk", "another")]
+            .map(|(id, owner)| {
+                let document = serde_json::json!({
+                    "id": id, "controller": "pod:8090", "machine": "a1", "ipu": null, "owner": owner,
+                    "reason": format!("a {id} is broken"), "since": 0,
+                });
+                serde_json::from_value(document).unwrap()
+            })
+            .into();
+        assert_eq!(cordons[0].id, CordonId::new("fan").unwrap());
+        assert_eq!(
+            reason_with_cordons(&cordoned, &cordons),
+            "32 IPUs requested, 28 free, 4 cordoned by anonymous: a fan is broken"
+        );
+        assert!(reason_with_cordons(&cordoned, &[]).ends_with("4 cordoned by anonymous"));
+    }
+
+    #[test]
+    fn a_queued_request_names_at_most_three_blockers() {
+        let blocker = |name: &str| {
+            let document = serde_json::json!({
+                "id": name, "owner": {"kind": "HostRun", "namespace": "root", "name": name, "uid": "1"},
+                "size": 4, "until": null,
+            });
+            serde_json::from_value::<BlockerDocument>(document).unwrap()
+        };
+        let names = ["a", "b", "c", "d", "e"];
+        assert_eq!(blockers(&names.map(blocker)), "root/a, root/b, root/c and 2 more");
     }
 }

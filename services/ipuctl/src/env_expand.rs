@@ -1,7 +1,7 @@
-//! `$(NAME)` in commands, arguments and variables, as Kubernetes expands it: a name that is not known stays as it is,
-//! and `$$` stands for `$`.
+//! Expands `$(NAME)` in commands, arguments and variables as Kubernetes does: an undefined name is not
+//! changed, and `$$` is an escaped `$`.
 
-/// `text` with what `lookup` knows put in.
+/// Expands the references of `text` to names that `lookup` defines.
 pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::new();
     let mut rest = text;
@@ -32,11 +32,11 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let known = |name: &str| (name == "VAR").then(|| "value".to_owned());
-        assert_eq!(expand(text, known), expected, "{text}");
+        let lookup = |name: &str| (name == "VAR").then(|| "value".to_owned());
+        assert_eq!(expand(text, lookup), expected, "{text}");
     }
 
-    /// The cases of the Kubernetes documentation of `$(VAR_NAME)` references.
+    /// Cases of the Kubernetes documentation of `$(VAR_NAME)` references.
     #[test]
     fn references_are_expanded_as_kubernetes_does() {
         check("$(VAR)", "value");

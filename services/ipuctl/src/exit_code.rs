@@ -1,38 +1,38 @@
-//! The exit codes of `ipuctl`. A job's own code is passed on; ours are those of sysexits(3), which programs rarely use.
+//! Exit codes of `ipuctl`: that of the job, or one of sysexits(3), which programs rarely use.
 
 use std::process::ExitCode;
 
-/// How `ipuctl` ends.
+/// Exit status of `ipuctl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// It did what was asked.
+    /// Success.
     Done,
-    /// The job's own exit code, 128 plus the number of the signal that ended it included.
+    /// Exit code of the job, or 128 plus the number of the signal that ended it.
     Job(u8),
-    /// The command line is wrong.
+    /// Invalid command line.
     Usage,
-    /// The manifest, or what was read from a file or pipe, is wrong.
+    /// Invalid manifest or other input.
     Data,
-    /// A file or a partition that was named does not exist.
+    /// A file, program or partition does not exist.
     NotFound,
-    /// The controller cannot be reached, or fails.
+    /// The controller or proxy cannot be reached or fails.
     Unavailable,
-    /// A bug of this program.
+    /// Internal error.
     Bug,
-    /// This host refuses something: the state directory, starting a process.
+    /// Error of this host, such as an inaccessible state directory.
     Host,
-    /// It does not fit now, and waiting was not wanted.
-    NoRoom,
-    /// The controller does not accept the credentials, or the partition is somebody else's.
+    /// The partitions do not fit now.
+    NoCapacity,
+    /// The credentials are rejected, or the partition has another owner.
     Denied,
-    /// It can never fit.
+    /// The partitions can never fit.
     Impossible,
-    /// Ended by this signal.
+    /// Terminated by this signal.
     Signal(u8),
 }
 
 impl Code {
-    /// The number.
+    /// Returns the number of the exit status.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -43,7 +43,7 @@ impl Code {
             Self::Unavailable => 69,
             Self::Bug => 70,
             Self::Host => 71,
-            Self::NoRoom => 75,
+            Self::NoCapacity => 75,
             Self::Denied => 77,
             Self::Impossible => 78,
             Self::Signal(signal) => 128_u8.saturating_add(signal),
@@ -57,7 +57,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// An error together with the code that it ends the program with.
+/// An error with the exit code of the program.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
@@ -87,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// The error with everything that caused it, in one line.
+    /// Returns the error and its sources in one line.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.message.clone();
         let mut source = std::error::Error::source(self);

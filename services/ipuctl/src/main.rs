@@ -1,5 +1,5 @@
-//! `ipuctl`: runs IPUJobs on this host and looks after partitions. It holds no decision about jobs: those are
-//! `ipu_core::plan`'s, and those about partitions are `ipu-ledger`'s.
+//! `ipuctl`: runs IPUJobs on this host and manages partitions. Decisions about jobs are those of
+//! `ipu_core::plan`, decisions about partitions those of `ipu-ledger`.
 
 mod cli;
 mod clock;
@@ -12,6 +12,7 @@ mod manifest;
 mod output;
 mod process;
 mod run;
+mod run_record;
 mod state_dir;
 mod table;
 mod time;
@@ -21,13 +22,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::cli::{Cli, Command, Format};
+use crate::cli::{Cli, Command, Format, Partition};
 use crate::exit_code::{Code, Failure};
 use crate::output::{Output, Stream};
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    // The two commands that are started often, and whose arguments are somebody else's: no parser in their way.
+    // Internal commands: they start often, and their arguments are those of another program, so that clap is
+    // bypassed.
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("__supervise") => return process::supervise_main(arguments.split_off(2)),
         Some("__exec") => return run::exec(&arguments.split_off(2)),
@@ -41,19 +43,19 @@ fn main() -> ExitCode {
             } else {
                 Code::Done
             };
-            // Nothing can be done about a terminal that is gone.
+            // A closed terminal cannot be reported.
             let _ = error.print();
             return code.into();
         }
     };
-    // A document stands alone on standard output; what workers print goes beside it then.
-    let workers = if cli.global.output == Format::Table {
+    // With a document on standard output, the output of workers goes to standard error.
+    let workers = if cli.global.output.is_text() {
         Stream::Out
     } else {
         Stream::Err
     };
     let output = Output::new(cli.global.color, workers, cli.global.quiet);
-    log(cli.global.verbose, &output);
+    init_logging(cli.global.verbose, &output);
     match dispatch(cli, &output) {
         Ok(code) => code.into(),
         Err(failure) => {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
     let Cli { global, command } = cli;
+    check_format(global.output, &command)?;
     match command {
         Command::Completions { shell } => {
             let mut text = Vec::new();
@@ -79,12 +82,32 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
                 .enable_all()
                 .build()
                 .map_err(|error| Failure::because(Code::Host, "start threads", error))?;
-            runtime.block_on(asynchronous(command, &global, output))
+            runtime.block_on(run(command, &global, output))
         }
     }
 }
 
-async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -> Result<Code, Failure> {
+/// Rejects an output format that the command does not support, before the command has an effect.
+fn check_format(format: Format, command: &Command) -> Result<(), Failure> {
+    let lists_partitions = matches!(
+        command,
+        Command::Partition(Partition::List | Partition::Get { .. })
+    );
+    let has_names = lists_partitions || matches!(command, Command::List);
+    let message = match format {
+        Format::Csv if !matches!(command, Command::Usage(_)) => {
+            "-o csv is supported by `ipuctl usage` only; use -o json or -o yaml"
+        }
+        Format::Wide if !lists_partitions => "-o wide is supported by `ipuctl partition list` and `get` only",
+        Format::Name if !has_names => {
+            "-o name is supported by `ipuctl list`, `partition list` and `get` only"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Code::Usage, message))
+}
+
+async fn run(command: Command, global: &cli::Global, output: &Output) -> Result<Code, Failure> {
     if let Some(proxy) = commands::proxy::client(global)? {
         return commands::proxy::run(command, &proxy, global, output).await;
     }
@@ -95,37 +118,39 @@ async fn asynchronous(command: Command, global: &cli::Global, output: &Output) -
         Command::Query(arguments) => commands::query::run(arguments, global, output).await,
         Command::ServerVersion(arguments) => commands::server_version::run(&arguments, global, output).await,
         Command::Gc => commands::gc::run(global, output).await,
-        Command::Stats => Err(commands::proxy::needed("stats")),
-        Command::Waiting => Err(commands::proxy::needed("waiting")),
-        Command::Controllers => Err(commands::proxy::needed("controllers")),
-        Command::Usage(_) => Err(commands::proxy::needed("usage")),
-        Command::Cordon(_) => Err(commands::proxy::needed("cordon")),
-        Command::Uncordon(_) => Err(commands::proxy::needed("uncordon")),
-        Command::Drain(_) => Err(commands::proxy::needed("drain")),
+        Command::List => commands::list::run(global, output).await,
+        Command::Map => commands::map::run(global, output).await,
+        Command::Stats => Err(commands::proxy::requires_proxy("stats")),
+        Command::Waiting => Err(commands::proxy::requires_proxy("waiting")),
+        Command::Controllers => Err(commands::proxy::requires_proxy("controllers")),
+        Command::Usage(_) => Err(commands::proxy::requires_proxy("usage")),
+        Command::Cordon(_) => Err(commands::proxy::requires_proxy("cordon")),
+        Command::Uncordon(_) => Err(commands::proxy::requires_proxy("uncordon")),
+        Command::Drain(_) => Err(commands::proxy::requires_proxy("drain")),
         Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
     }
 }
 
-/// Logs, to standard error: those of this project from the first `-v` on, those of the libraries below from the third.
-fn log(verbose: u8, output: &Output) {
+/// Logs to standard error: this project from `-v` on, the libraries in detail from `-vvv` on.
+fn init_logging(verbose: u8, output: &Output) {
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::util::SubscriberInitExt as _;
 
-    let (below, ours) = match verbose {
+    let (libraries, project) = match verbose {
         0 => (LevelFilter::ERROR, LevelFilter::ERROR),
         1 => (LevelFilter::WARN, LevelFilter::INFO),
         2 => (LevelFilter::INFO, LevelFilter::DEBUG),
         _ => (LevelFilter::DEBUG, LevelFilter::TRACE),
     };
-    // All crates of the project have names that begin so.
+    // The prefixes of all crates of the project.
     let filter = Targets::new()
-        .with_default(below)
-        .with_targets([("ipu", ours), ("vipu", ours)]);
-    let lines = tracing_subscriber::fmt::layer()
+        .with_default(libraries)
+        .with_targets([("ipu", project), ("vipu", project)]);
+    let layer = tracing_subscriber::fmt::layer()
         .with_ansi(output.has_colour(Stream::Err))
         .with_writer(std::io::stderr)
-        // It would panic where nobody reads standard error any more.
+        // It would panic once standard error is closed.
         .log_internal_errors(false);
-    tracing_subscriber::registry().with(lines).with(filter).init();
+    tracing_subscriber::registry().with(layer).with(filter).init();
 }

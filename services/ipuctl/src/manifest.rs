@@ -1,22 +1,25 @@
-//! From a file of manifests to IPUJobs that can run here, with everything that is odd about them said.
+//! Reads manifests, selects an IPUJob, validates it and reports ignored fields.
 
 use std::io::Read as _;
 use std::path::Path;
 
 use ipu_core::{AllocationId, JobSpec, Limits, Violation};
-use ipu_k8s::crd::{Document, FieldEdit, HostView, MAX_MANIFEST_BYTES, Manifest, read_manifests};
+use ipu_k8s::crd::{
+    Document, FieldEdit, HostView, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument,
+    read_manifests,
+};
 
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 
-/// An IPUJob that keeps every rule.
+/// A valid IPUJob.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
     pub(crate) host: HostView,
 }
 
-/// What is given on the command line and counts as if it were in the manifest.
+/// Values of the command line that replace those of the manifest.
 #[derive(Clone, Debug)]
 pub(crate) struct Overrides {
     pub(crate) uid: String,
@@ -24,7 +27,7 @@ pub(crate) struct Overrides {
     pub(crate) priority: Option<i32>,
 }
 
-/// The IPUJobs of the file; other documents are named and left out. With a name, only the one of that name.
+/// Returns the IPUJobs of the file, with `--name` only that one. Other documents are reported and skipped.
 pub(crate) fn read(arguments: &crate::cli::Manifest, output: &Output) -> Result<Vec<Manifest>, Failure> {
     let file = &arguments.file;
     let name = if file == Path::new("-") {
@@ -39,36 +42,71 @@ pub(crate) fn read(arguments: &crate::cli::Manifest, output: &Output) -> Result<
         .map(|text| text.parse::<FieldEdit>())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::because(Code::Usage, "--set", error))?;
-    let documents =
-        read_manifests(&text, &edits).map_err(|error| Failure::because(Code::Data, name.clone(), error))?;
+    let documents = read_manifests(&text, &edits).map_err(|error| match error {
+        ManifestError::NoIpuJob { found } => Failure::new(Code::Data, no_job(&name, &found)),
+        error => Failure::because(Code::Data, name.clone(), error),
+    })?;
     let mut jobs = Vec::new();
     for document in documents {
         match document {
             Document::IpuJob(manifest) => jobs.push(*manifest),
             Document::Skipped(other) => {
                 output.say(&format!(
-                    "skipped: {} {} in line {} of {name}",
+                    "Skipped {} {} in line {} of {name}.",
                     other.kind, other.name, other.line
                 ));
             }
-            other => output.say(&format!("skipped: {other:?}")),
+            other => output.say(&format!("Skipped {other:?}.")),
         }
     }
-    let Some(wanted) = &arguments.name else {
+    let Some(name_filter) = &arguments.name else {
         return Ok(jobs);
     };
     let names: Vec<String> = jobs.iter().map(name_of).collect();
-    jobs.retain(|job| name_of(job) == *wanted);
+    jobs.retain(|job| name_of(job) == *name_filter);
     if jobs.is_empty() {
         return Err(Failure::new(
             Code::Data,
-            format!("no IPUJob {wanted:?} in {name}, which has {}", names.join(", ")),
+            format!(
+                "{name} has no IPUJob {name_filter:?}; it has {}",
+                names.join(", ")
+            ),
         ));
     }
     Ok(jobs)
 }
 
-/// The one IPUJob of the file that is to run.
+/// Returns the message for a file without an IPUJob.
+fn no_job(file: &str, found: &[SkippedDocument]) -> String {
+    let mut kinds: Vec<String> = Vec::new();
+    for document in found {
+        let article = if document.kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
+            "an"
+        } else {
+            "a"
+        };
+        let kind = format!("{article} {}", document.kind);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    match kinds.split_last() {
+        None => format!("{file} is empty, expected kind IPUJob"),
+        Some((last, [])) => format!("{file} contains {last}, expected kind IPUJob"),
+        Some((last, first)) => {
+            format!(
+                "{file} contains {} and {last}, expected kind IPUJob",
+                first.join(", ")
+            )
+        }
+    }
+}
+
+/// Returns the only IPUJob of the file.
+///
+/// # Errors
+///
+/// [`Code::Usage`] if there are several names, [`Code::Data`] if several jobs share one.
 pub(crate) fn one(mut jobs: Vec<Manifest>) -> Result<Manifest, Failure> {
     match jobs.len() {
         1 => Ok(jobs.remove(0)),
@@ -79,14 +117,14 @@ pub(crate) fn one(mut jobs: Vec<Manifest>) -> Result<Manifest, Failure> {
                 [name] => (
                     Code::Data,
                     format!(
-                        "{} IPUJobs of the file are called {name}: rename all but one",
+                        "the file has {} IPUJobs named {name}: rename all but one",
                         jobs.len()
                     ),
                 ),
                 names => (
                     Code::Usage,
                     format!(
-                        "the file has several IPUJobs: choose one with --name: {}",
+                        "the file has several IPUJobs, select one with --name: {}",
                         names.join(", ")
                     ),
                 ),
@@ -96,17 +134,21 @@ pub(crate) fn one(mut jobs: Vec<Manifest>) -> Result<Manifest, Failure> {
     }
 }
 
-/// The name that a manifest goes by.
+/// Returns the name of the job, or its `generateName`.
 pub(crate) fn name_of(manifest: &Manifest) -> String {
     let metadata = &manifest.job.metadata;
     metadata
         .name
         .clone()
         .or_else(|| metadata.generate_name.clone())
-        .unwrap_or_else(|| "(without a name)".to_owned())
+        .unwrap_or_else(|| "(unnamed)".to_owned())
 }
 
-/// The job of a manifest. Its warnings are said; what is wrong with it is the error, all of it.
+/// Validates a manifest and prints its warnings.
+///
+/// # Errors
+///
+/// All rules that the manifest violates.
 pub(crate) fn parse(
     mut manifest: Manifest,
     overrides: &Overrides,
@@ -121,7 +163,8 @@ pub(crate) fn parse(
         ));
     }
     metadata.namespace.get_or_insert_with(user);
-    // A uid in the manifest is one of the cluster that it was exported from; here each run is a job of its own.
+    // A uid in the manifest belongs to the cluster that it was exported from. Here each run is a separate
+    // job.
     metadata.uid = Some(overrides.uid.clone());
     if let Some(allocation) = &overrides.allocation {
         job.spec.allocation = Some(allocation.to_string());
@@ -134,13 +177,13 @@ pub(crate) fn parse(
     let (parsed, host) = match (parsed, host) {
         (Ok(parsed), Ok(host)) => (parsed, host),
         (parsed, host) => {
-            let mut all = parsed.err().unwrap_or_default();
+            let mut violations = parsed.err().unwrap_or_default();
             for violation in host.err().unwrap_or_default() {
-                if !all.iter().any(|known| known.field == violation.field) {
-                    all.push(violation);
+                if !violations.iter().any(|other| other.field == violation.field) {
+                    violations.push(violation);
                 }
             }
-            return Err(all);
+            return Err(violations);
         }
     };
     for warning in &parsed.warnings {
@@ -152,7 +195,7 @@ pub(crate) fn parse(
     })
 }
 
-/// Everything that is wrong with a manifest, as one failure.
+/// Returns one failure with all violations.
 pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
     let listed: Vec<String> = violations
         .iter()
@@ -160,11 +203,11 @@ pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
         .collect();
     Failure::new(
         Code::Data,
-        format!("IPUJob {name} cannot run:{}", listed.concat()),
+        format!("IPUJob {name} is invalid:{}", listed.concat()),
     )
 }
 
-/// Says once what a host does not do of a template.
+/// Reports the fields of the pod template that a host ignores, in one line.
 pub(crate) fn report_ignored_fields(host: &HostView, output: &Output) {
     if !host.ignored.is_empty() {
         let listed: Vec<String> = host
@@ -179,32 +222,29 @@ pub(crate) fn report_ignored_fields(host: &HostView, output: &Output) {
             })
             .collect();
         output.say(&format!(
-            "ignored on a host, in spec.workers.template: {}",
+            "Ignored fields of spec.workers.template: {}",
             listed.join(", ")
         ));
     }
     for variable in &host.unsupported_env {
         output.warn(&format!(
-            "{}: {} is not set: only Kubernetes can find its value ({})",
+            "{}: {} is not set, because its value comes from Kubernetes ({})",
             variable.field, variable.name, variable.source
         ));
     }
 }
 
-/// The user of this process: the namespace of jobs that name none.
+/// Returns the name of the user in the system's user database, else `uid-N`. Jobs without a namespace get it
+/// as theirs.
 pub(crate) fn user() -> String {
-    let uid = rustix::process::getuid().as_raw();
-    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let named = known.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    named.unwrap_or_else(|| format!("uid-{uid}"))
+    let uid = uzers::get_current_uid();
+    uzers::get_user_by_uid(uid)
+        .and_then(|user| user.name().to_str().map(str::to_owned))
+        .unwrap_or_else(|| format!("uid-{uid}"))
 }
 
 fn text_of(file: &Path, name: &str) -> Result<String, Failure> {
-    let refused = |error: std::io::Error| {
+    let unreadable = |error: std::io::Error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound {
             Code::NotFound
         } else {
@@ -213,19 +253,36 @@ fn text_of(file: &Path, name: &str) -> Result<String, Failure> {
         Failure::because(code, format!("read {name}"), error)
     };
     let mut text = String::new();
-    // One byte more than is accepted tells a file that is too large from one that just fits.
-    let most = MAX_MANIFEST_BYTES as u64 + 1;
+    // One byte more than the limit, so that a file that is too large is detected.
+    let limit = MAX_MANIFEST_BYTES as u64 + 1;
     if file == Path::new("-") {
         std::io::stdin()
-            .take(most)
+            .take(limit)
             .read_to_string(&mut text)
-            .map_err(refused)?;
+            .map_err(unreadable)?;
     } else {
         std::fs::File::open(file)
-            .map_err(refused)?
-            .take(most)
+            .map_err(unreadable)?
+            .take(limit)
             .read_to_string(&mut text)
-            .map_err(refused)?;
+            .map_err(unreadable)?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_user_is_the_one_of_the_systems_database() {
+        let output = Command::new("id").arg("--user").arg("--name").output().unwrap();
+        if output.status.success() {
+            assert_eq!(user(), String::from_utf8(output.stdout).unwrap().trim());
+        } else {
+            assert_eq!(user(), format!("uid-{}", rustix::process::getuid().as_raw()));
+        }
+    }
 }

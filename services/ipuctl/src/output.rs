@@ -1,5 +1,5 @@
-//! Everything that reaches the terminal: workers' lines with their prefix, progress, results. Lines of different
-//! sources never mix, and a transient status line never stays among them.
+//! Writes to the terminal: lines of workers with their prefix, progress and results. Lines of different
+//! sources are not interleaved, and a transient status line leaves no trace.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Read, Write};
@@ -8,12 +8,13 @@ use std::thread::JoinHandle;
 
 use anstyle::{AnsiColor, Style};
 
-/// The longest line that is passed on in one piece; more is passed on as further lines, so that a worker that never
-/// ends its line cannot fill the memory.
+/// Maximum length of a forwarded line in bytes. A longer line is split, so that a worker that never ends its
+/// line cannot exhaust the memory.
 const MAX_LINE_LEN: usize = 16 * 1024;
-/// How much of a process's output is kept for the report of its failure (`ProcessPhase::Exited` says 2 KiB).
-const TAIL_MAX: usize = 2 * 1024;
-/// The colours of prefixes, in turn. Red is for what went wrong.
+/// Maximum length of the output that is kept for the report of a failure, in bytes (`ProcessPhase::Exited`: 2
+/// KiB).
+const MAX_TAIL_LEN: usize = 2 * 1024;
+/// Colours of prefixes, used in turn. Red is reserved for errors.
 const COLOURS: [AnsiColor; 5] = [
     AnsiColor::Cyan,
     AnsiColor::Green,
@@ -22,7 +23,7 @@ const COLOURS: [AnsiColor; 5] = [
     AnsiColor::Blue,
 ];
 
-/// One of the two ways out.
+/// An output stream of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Standard output: results.
@@ -31,117 +32,126 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// When to use colours.
+/// Condition for colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Colour {
-    /// On a terminal, unless `NO_COLOR` is set.
+    /// On terminals, unless `NO_COLOR` is set.
     #[default]
     Auto,
-    /// Also when piped.
+    /// Also into files and pipes.
     Always,
     /// Never.
     Never,
 }
 
-/// The way to the terminal; clones lead to the same one.
+/// Handle of the terminal; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Output(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    screen: Mutex<TerminalOutput>,
+    state: Mutex<TerminalState>,
+    /// Use of colours on standard output and on standard error.
     colour: [bool; 2],
-    /// Where the standard output of workers goes: not to ours if that is to carry one document alone.
+    /// Destination of the standard output of workers: standard error if standard output has a document.
     workers: Stream,
-    terminal: bool,
+    is_terminal: bool,
     quiet: bool,
 }
 
 #[derive(Debug, Default)]
-struct TerminalOutput {
-    /// The transient line that is shown at present.
+struct TerminalState {
+    /// The transient line on the state.
     status: Option<String>,
-    /// The last plain line that stood for a transient one.
-    said: Option<String>,
+    /// The last status that was printed as a plain line, without a terminal.
+    printed_status: Option<String>,
     labels: Vec<String>,
 }
 
 impl Output {
-    /// The terminal of this process. With `quiet`, progress is left out; warnings and errors are not.
+    /// Returns the handle of the terminal of this process. With `quiet`, only warnings, errors and results
+    /// are printed.
     pub(crate) fn new(colour: Colour, workers: Stream, quiet: bool) -> Self {
-        let wanted = |auto: anstream::ColorChoice| match colour {
+        let enabled = |auto: anstream::ColorChoice| match colour {
             Colour::Always => true,
             Colour::Never => false,
             Colour::Auto => !matches!(auto, anstream::ColorChoice::Never),
         };
         let colour = [
-            wanted(anstream::AutoStream::choice(&io::stdout())),
-            wanted(anstream::AutoStream::choice(&io::stderr())),
+            enabled(anstream::AutoStream::choice(&io::stdout())),
+            enabled(anstream::AutoStream::choice(&io::stderr())),
         ];
-        let terminal = io::stderr().is_terminal();
+        let is_terminal = io::stderr().is_terminal();
         Self(Arc::new(Shared {
-            screen: Mutex::default(),
+            state: Mutex::default(),
             colour,
             workers,
-            terminal,
+            is_terminal,
             quiet,
         }))
     }
 
-    /// A result, on standard output; it brings its own line ends.
+    /// Prints a result, which contains its line ends, to standard output.
     pub(crate) fn result(&self, text: &str) {
-        let screen = self.screen();
-        put(&screen, Stream::Out, text.as_bytes());
+        let state = self.state();
+        write(&state, Stream::Out, text.as_bytes());
     }
 
-    /// A line of progress.
+    /// Prints a line of progress.
     pub(crate) fn say(&self, text: &str) {
         if !self.0.quiet {
-            self.line(text);
+            self.print_line(text);
         }
     }
 
-    /// A line that says what is odd.
+    /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
         let label = self.styled(Stream::Err, AnsiColor::Yellow.on_default().bold(), "warning:");
-        self.line(&format!("{label} {text}"));
+        self.print_line(&format!("{label} {text}"));
     }
 
-    /// A line that says what went wrong.
+    /// Prints an error.
     pub(crate) fn error(&self, text: &str) {
         let label = self.styled(Stream::Err, AnsiColor::Red.on_default().bold(), "error:");
-        self.line(&format!("{label} {text}"));
+        self.print_line(&format!("{label} {text}"));
     }
 
-    /// Shows `text` until something else is shown (on a terminal), or once (elsewhere); `None` takes it away.
+    /// Shows a transient status on a terminal, or prints it once elsewhere. `None` removes it.
     pub(crate) fn status(&self, text: Option<&str>) {
         if self.0.quiet {
             return;
         }
-        let mut screen = self.screen();
-        if self.0.terminal {
-            clear(&screen);
-            screen.status = text.map(one_line);
-            show(&screen);
+        let mut state = self.state();
+        if self.0.is_terminal {
+            clear(&state);
+            state.status = text.map(truncate);
+            show(&state);
         } else if let Some(text) = text
-            && screen.said.as_deref() != Some(text)
+            && state.printed_status.as_deref() != Some(text)
         {
-            put(&screen, Stream::Err, format!("{text}\n").as_bytes());
-            screen.said = Some(text.to_owned());
+            write(&state, Stream::Err, format!("{text}\n").as_bytes());
+            state.printed_status = Some(text.to_owned());
         }
     }
 
-    /// Whether progress is shown on a terminal.
-    pub(crate) fn is_terminal(&self) -> bool {
-        self.0.terminal
+    /// Shows a transient status on a terminal; prints nothing elsewhere.
+    pub(crate) fn transient(&self, text: &str) {
+        if self.0.is_terminal {
+            self.status(Some(text));
+        }
     }
 
-    /// Whether `stream` shows colours.
+    /// Returns whether progress is shown on a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.0.is_terminal
+    }
+
+    /// Returns whether `stream` has colours.
     pub(crate) fn has_colour(&self, stream: Stream) -> bool {
         self.0.colour[usize::from(stream == Stream::Err)]
     }
 
-    /// `text` in `style`, if `stream` shows colours.
+    /// Returns `text` in `style`, if `stream` has colours.
     pub(crate) fn styled(&self, stream: Stream, style: Style, text: &str) -> String {
         if self.has_colour(stream) {
             format!("{style}{text}{style:#}")
@@ -150,9 +160,9 @@ impl Output {
         }
     }
 
-    /// Passes the lines of `pipe` on under `label` until it ends, from a thread of its own: a reader of ours that
-    /// stands still holds up the workers, never the looking after them.
-    pub(crate) fn pump(
+    /// Forwards the lines of `pipe` with the prefix `label` until it ends. It uses a separate thread, so that
+    /// a blocked reader of our output stalls the workers but not their supervision.
+    pub(crate) fn forward(
         &self,
         pipe: impl Read + Send + 'static,
         from: Stream,
@@ -170,57 +180,57 @@ impl Output {
         );
         let (output, tail) = (self.clone(), tail.clone());
         std::thread::spawn(move || {
-            each_line(pipe, |line| {
+            for_each_line(pipe, |line| {
                 tail.push(line);
                 let text = [prefix.as_bytes(), line, b"\n"].concat();
-                put(&output.screen(), to, &text);
+                write(&output.state(), to, &text);
             });
         })
     }
 
     fn colour_of(&self, label: &str) -> Style {
-        let mut screen = self.screen();
-        let known = screen.labels.iter().position(|known| known == label);
-        let place = known.unwrap_or_else(|| {
-            screen.labels.push(label.to_owned());
-            screen.labels.len() - 1
+        let mut state = self.state();
+        let index = state.labels.iter().position(|other| other == label);
+        let index = index.unwrap_or_else(|| {
+            state.labels.push(label.to_owned());
+            state.labels.len() - 1
         });
-        COLOURS[place % COLOURS.len()].on_default()
+        COLOURS[index % COLOURS.len()].on_default()
     }
 
-    fn line(&self, text: &str) {
-        put(&self.screen(), Stream::Err, format!("{text}\n").as_bytes());
+    fn print_line(&self, text: &str) {
+        write(&self.state(), Stream::Err, format!("{text}\n").as_bytes());
     }
 
-    fn screen(&self) -> MutexGuard<'_, TerminalOutput> {
-        self.0.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, TerminalState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes whole lines, with the status line out of the way. An error is a reader that went away; the job goes on.
-fn put(screen: &TerminalOutput, to: Stream, text: &[u8]) {
-    clear(screen);
+/// Writes whole lines and redraws the status line. Errors are ignored: a closed reader does not end the job.
+fn write(state: &TerminalState, to: Stream, text: &[u8]) {
+    clear(state);
     let _ = match to {
         Stream::Out => io::stdout().write_all(text).and_then(|()| io::stdout().flush()),
         Stream::Err => io::stderr().write_all(text),
     };
-    show(screen);
+    show(state);
 }
 
-fn clear(screen: &TerminalOutput) {
-    if screen.status.is_some() {
+fn clear(state: &TerminalState) {
+    if state.status.is_some() {
         let _ = io::stderr().write_all(b"\r\x1b[2K");
     }
 }
 
-fn show(screen: &TerminalOutput) {
-    if let Some(status) = &screen.status {
+fn show(state: &TerminalState) {
+    if let Some(status) = &state.status {
         let _ = io::stderr().write_all(status.as_bytes());
     }
 }
 
-/// `text` cut to the width of the terminal: a line that wraps could not be taken away again.
-fn one_line(text: &str) -> String {
+/// Truncates `text` to the width of the terminal, because a wrapped line could not be removed.
+fn truncate(text: &str) -> String {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
     let width = size.map_or(80, |size| usize::from(size.ws_col)).max(20);
     if text.chars().count() < width {
@@ -229,12 +239,12 @@ fn one_line(text: &str) -> String {
     text.chars().take(width - 2).chain(['…']).collect()
 }
 
-/// Calls `with` for each line of `pipe`, without its end. A carriage return ends a line too (progress bars never
-/// send anything else); bytes that are no UTF-8 are passed on as they are.
-fn each_line(mut pipe: impl Read, mut with: impl FnMut(&[u8])) {
+/// Calls `on_line` for each line of `pipe`, without its line end. A carriage return ends a line too, as in
+/// progress bars. Bytes that are not UTF-8 are not changed.
+fn for_each_line(mut pipe: impl Read, mut on_line: impl FnMut(&[u8])) {
     let mut buffer = [0_u8; 8192];
     let mut line = Vec::new();
-    let mut returned = false;
+    let mut after_return = false;
     loop {
         let count = match pipe.read(&mut buffer) {
             Ok(0) => break,
@@ -244,33 +254,33 @@ fn each_line(mut pipe: impl Read, mut with: impl FnMut(&[u8])) {
         };
         for byte in &buffer[..count] {
             match byte {
-                b'\n' if returned && line.is_empty() => {}
+                b'\n' if after_return && line.is_empty() => {}
                 b'\n' => {
-                    with(&line);
+                    on_line(&line);
                     line.clear();
                 }
                 b'\r' if line.is_empty() => {}
                 b'\r' => {
-                    with(&line);
+                    on_line(&line);
                     line.clear();
                 }
                 other => {
                     line.push(*other);
                     if line.len() == MAX_LINE_LEN {
-                        with(&line);
+                        on_line(&line);
                         line.clear();
                     }
                 }
             }
-            returned = *byte == b'\r';
+            after_return = *byte == b'\r';
         }
     }
     if !line.is_empty() {
-        with(&line);
+        on_line(&line);
     }
 }
 
-/// The end of a process's output.
+/// Last output of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputTail(Arc<Mutex<VecDeque<u8>>>);
 
@@ -278,17 +288,17 @@ impl OutputTail {
     fn push(&self, line: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(line.iter().copied().chain([b'\n']));
-        let excess = kept.len().saturating_sub(TAIL_MAX);
+        let excess = kept.len().saturating_sub(MAX_TAIL_LEN);
         kept.drain(..excess);
     }
 
-    /// What is kept, as text of at most 2 KiB.
+    /// Returns the text, at most 2 KiB.
     pub(crate) fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (front, back) = kept.as_slices();
         let mut text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
-        // A replacement character is longer than the byte that it stands for.
-        while text.len() > TAIL_MAX {
+        // A replacement character is longer than the byte that it replaces.
+        while text.len() > MAX_TAIL_LEN {
             text.remove(0);
         }
         text
@@ -301,19 +311,19 @@ mod tests {
 
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
-        each_line(text, |line| found.push(line.to_vec()));
+        for_each_line(text, |line| found.push(line.to_vec()));
         found
     }
 
     #[test]
-    fn lines_end_at_line_feeds_and_carriage_returns() {
+    fn a_line_ends_at_a_line_feed_or_a_carriage_return() {
         assert_eq!(lines(b"a\nb\r\n\nc\rd"), [&b"a"[..], b"b", b"", b"c", b"d"]);
         assert_eq!(lines(b"\xff\xfe\n"), [&b"\xff\xfe"[..]]);
         assert_eq!(lines(b""), Vec::<Vec<u8>>::new());
     }
 
     #[test]
-    fn a_line_without_end_is_passed_on_in_pieces() {
+    fn a_line_without_end_is_split() {
         let long = vec![b'x'; 3 * MAX_LINE_LEN + 5];
         let pieces = lines(&long);
         assert_eq!(
@@ -323,17 +333,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_the_output_is_kept() {
+    fn the_tail_keeps_the_last_two_kibibytes() {
         let tail = OutputTail::default();
         for number in 0..1000 {
             tail.push(format!("line {number}").as_bytes());
         }
         let text = tail.text();
         assert!(
-            text.len() <= TAIL_MAX && text.ends_with("line 998\nline 999\n"),
+            text.len() <= MAX_TAIL_LEN && text.ends_with("line 998\nline 999\n"),
             "{text}"
         );
         tail.push(&[0xff; 4000]);
-        assert!(tail.text().len() <= TAIL_MAX);
+        assert!(tail.text().len() <= MAX_TAIL_LEN);
     }
 }

@@ -1,4 +1,4 @@
-//! Processes of this host: found in `/proc`, supervised, started, ended with everything that they started.
+//! Processes of this host: discovery in `/proc`, supervision, start, and end with all descendants.
 
 mod holder_token;
 mod procfs;

@@ -5,7 +5,7 @@ mod environment;
 mod host_job;
 mod partitions;
 mod processes;
-mod progress;
+mod progress_display;
 mod remote_exec;
 mod report;
 mod signals;
@@ -20,47 +20,52 @@ use self::host_job::HostJob;
 use self::partitions::Partitions;
 use self::report::Report;
 use self::signals::Signals;
-use crate::cli::{Format, Global, RunArgs};
+use crate::cli::{Global, RunArgs};
 use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::{Output, Stream};
-use crate::{commands, table};
+use crate::run_record::RunRecord;
+use crate::{clock, commands, display, table};
 
 pub(crate) use self::partitions::{OWNER_KIND, never_fits};
 pub(crate) use self::remote_exec::exec;
 
-/// What a run is set up with.
+/// Options of a run that its processes need.
 #[derive(Debug)]
 pub(crate) struct RunContext {
     pub(crate) output: Output,
     pub(crate) grace: Duration,
-    /// The run's own files.
+    /// Directory of the files of this run.
     pub(crate) directory: PathBuf,
     pub(crate) mpi_interface: String,
 }
 
-/// Runs the job; the exit code is the job's.
+/// Runs the job and returns its exit code.
 pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) -> Result<Code, Failure> {
     let uid = random_uid()?;
-    let chosen = manifest::one(manifest::read(&arguments.manifest, output)?)?;
-    let name = manifest::name_of(&chosen);
+    let selected = manifest::one(manifest::read(&arguments.manifest, output)?)?;
+    let name = manifest::name_of(&selected);
     let overrides = Overrides {
         uid: uid.clone(),
         allocation: arguments.allocation,
         priority: arguments.priority,
     };
-    let job = manifest::parse(chosen, &overrides, output)
+    let job = manifest::parse(selected, &overrides, output)
         .map_err(|violations| manifest::refuse(&name, &violations))?;
     manifest::report_ignored_fields(&job.host, output);
     let job = HostJob::new(job.spec, job.host.container)?;
 
     let connection = Connection::open(global, output).await?;
     connection.require_answer().await?;
-    commands::gc::sweep(&connection, output).await?;
-    connection.show(output)?;
+    commands::gc::sweep(&connection).await?.report(output);
+    if global.verbose > 0
+        && let Some(map) = connection.map()?
+    {
+        output.say(map.trim_end());
+    }
     print_summary(&job, output);
-    let line = if arguments.no_wait {
+    let on_no_capacity = if arguments.no_wait {
         OnNoCapacity::Reject
     } else {
         OnNoCapacity::Queue
@@ -68,25 +73,28 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
         remote_exec::require_plain(&connection.state.runs())?;
     }
-    let partitions = Partitions::new(&connection, line, output)?;
-    let setting = RunContext {
+    let partitions = Partitions::new(&connection, on_no_capacity, output)?;
+    let context = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),
         directory: connection.state.run(&uid, partitions.holder())?,
         mpi_interface: arguments.mpi_interface,
     };
+    let mut record = new_record(&job, &uid);
+    // The record is for information only: an error does not fail the run.
+    record.write_active(&context.directory).ok();
     let signals =
         Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
-    let ended = Engine::new(&job, &setting, partitions).run(signals).await;
-    for id in &ended.left {
+    let result = Engine::new(&job, &context, partitions).run(signals).await;
+    for id in &result.unreleased {
         output.warn(&format!(
             "partition {id} is not released yet: run `ipuctl gc` later"
         ));
     }
-    // Nothing but files of ours; what cannot be removed now is removed by `ipuctl gc`.
-    let _ = std::fs::remove_dir_all(&setting.directory);
-    let report = Report::new(&job, &ended);
-    if global.output == Format::Table {
+    // A failed removal is retried by `ipuctl gc`.
+    let _ = std::fs::remove_dir_all(&context.directory);
+    let report = Report::new(&job, &result);
+    if global.output.is_text() {
         report
             .table()
             .iter()
@@ -94,41 +102,62 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     } else {
         output.result(&table::render(global.output, &report, String::new)?);
     }
-    let code = report::code(&ended).0;
-    if ended.failure.is_none() {
+    let code = report::exit_code(&result).0;
+    report.phase().clone_into(&mut record.phase);
+    record.exit_code = Some(code.number());
+    record.write_finished(&connection.state).ok();
+    if result.failure.is_none() {
         let style = if code == Code::Job(0) {
             anstyle::AnsiColor::Green
         } else {
             anstyle::AnsiColor::Red
         };
-        let phase = output.styled(Stream::Err, style.on_default().bold(), report.outcome());
-        output.say(&format!("{phase}: {}", report.message()));
+        output.say(&match report.outcome() {
+            Some(outcome) => {
+                let outcome = output.styled(Stream::Err, style.on_default().bold(), outcome);
+                format!("{outcome}: {}", report.message())
+            }
+            None => report.message().to_owned(),
+        });
     }
     connection.close().await;
     Ok(code)
 }
 
-/// What is going to run, in one line.
+/// Returns the record of a run that starts now.
+fn new_record(job: &HostJob, uid: &str) -> RunRecord {
+    let spec = &job.spec;
+    RunRecord {
+        uid: uid.to_owned(),
+        namespace: spec.key().namespace.to_string(),
+        name: spec.key().name.to_string(),
+        phase: "Pending".to_owned(),
+        partitions: (0..spec.instances())
+            .map(|instance| spec.partition_id(instance))
+            .collect(),
+        started: clock::now(),
+        exit_code: None,
+    }
+}
+
+/// Prints the job and its size in one line.
 fn print_summary(job: &HostJob, output: &Output) {
     let spec = &job.spec;
-    let count = |number: u32, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let workers = match spec.shape() {
-        JobKind::Workers => count(spec.workers_per_instance(), "worker"),
-        JobKind::Launcher { .. } => {
-            format!("{} and a launcher", count(spec.workers_per_instance(), "worker"))
-        }
+    let workers = display::count(spec.workers_per_instance(), "worker");
+    let processes = match spec.shape() {
+        JobKind::Launcher { .. } => format!("{workers} and a launcher"),
         JobKind::Interactive { ttl } => format!("a session of {} s", ttl.as_secs()),
-        _ => count(spec.workers_per_instance(), "worker"),
+        _ => workers,
     };
     output.say(&format!(
-        "IPUJob {}: {} of {}, each with {workers}",
+        "IPUJob {}: {} of {}, each with {processes}",
         spec.key(),
-        count(spec.instances(), "instance"),
-        count(spec.ipus_per_instance().get(), "IPU"),
+        display::count(spec.instances(), "instance"),
+        display::count(spec.ipus_per_instance().get(), "IPU"),
     ));
 }
 
-/// What tells this run from every other one.
+/// Returns a random uid for this run.
 fn random_uid() -> Result<String, Failure> {
     let path = "/proc/sys/kernel/random/uuid";
     std::fs::read_to_string(path)

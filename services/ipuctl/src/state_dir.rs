@@ -1,4 +1,4 @@
-//! The state directory of a user: the ledger, the simulated Pod, and the files of each run.
+//! The state directory of a user: the ledger, the simulated IPU-POD and the files of each run.
 
 use std::fs;
 use std::io;
@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::exit_code::{Code, Failure};
 
-/// The directory, made for this user alone.
+/// A state directory that only its user can access.
 #[derive(Clone, Debug)]
 pub(crate) struct StateDir(PathBuf);
 
 impl StateDir {
-    /// Opens `given`, or `$XDG_STATE_HOME/ipuctl`, or `~/.local/state/ipuctl`; makes it if needed.
-    pub(crate) fn open(given: Option<&Path>) -> Result<Self, Failure> {
-        let path = match given {
+    /// Opens `path`, else `$XDG_STATE_HOME/ipuctl`, else `~/.local/state/ipuctl`. Creates the directory if it
+    /// is missing.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let path = match path {
             Some(path) => path.to_owned(),
-            None => default()?,
+            None => default_path()?,
         };
         let path = std::path::absolute(&path).map_err(|error| {
             Failure::because(Code::Host, format!("state directory {}", path.display()), error)
@@ -24,62 +25,86 @@ impl StateDir {
         make_private(&path).map_err(|error| {
             Failure::because(
                 Code::Host,
-                format!("make state directory {}", path.display()),
+                format!("create state directory {}", path.display()),
                 error,
             )
         })?;
         Ok(Self(path))
     }
 
-    /// The ledger's file.
+    /// Returns the path of the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Returns the path of the ledger.
     pub(crate) fn ledger(&self) -> PathBuf {
         self.0.join("ledger.db")
     }
 
-    /// The simulated Pod's file.
+    /// Records that the notice about the simulated IPU-POD was shown; returns whether this is the first time.
+    /// A directory that cannot be written counts as the first time.
+    pub(crate) fn mark_simulator_notice(&self) -> bool {
+        let path = self.0.join("sim/notice");
+        let marked = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
+        !matches!(marked, Err(error) if error.kind() == io::ErrorKind::AlreadyExists)
+    }
+
+    /// Returns the path of the state of the simulated IPU-POD. Creates its directory.
     pub(crate) fn simulator(&self) -> Result<PathBuf, Failure> {
         let path = self.0.join("sim");
         make_private(&path)
-            .map_err(|error| Failure::because(Code::Host, format!("make {}", path.display()), error))?;
+            .map_err(|error| Failure::because(Code::Host, format!("create {}", path.display()), error))?;
         Ok(path.join("state.json"))
     }
 
-    /// The directory of all runs.
+    /// Returns the path of the directory of all runs.
     pub(crate) fn runs(&self) -> PathBuf {
         self.0.join("runs")
     }
 
-    /// Makes the directory of run `uid` of the process that `holder` names.
+    /// Returns the path of the directory of records of finished runs. Creates it if it is missing.
+    pub(crate) fn history(&self) -> io::Result<PathBuf> {
+        let path = self.0.join("history");
+        make_private(&path)?;
+        Ok(path)
+    }
+
+    /// Creates the directory of run `uid`; `holder` is the token of the process that owns it.
     pub(crate) fn run(&self, uid: &str, holder: &str) -> Result<PathBuf, Failure> {
         let path = self.runs().join(uid);
         make_private(&path)
             .and_then(|()| write_file(&path.join("holder"), 0o600, holder.as_bytes()))
-            .map_err(|error| Failure::because(Code::Host, format!("make {}", path.display()), error))?;
+            .map_err(|error| Failure::because(Code::Host, format!("create {}", path.display()), error))?;
         Ok(path)
     }
 }
 
-fn default() -> Result<PathBuf, Failure> {
-    let set = |name: &str| {
+fn default_path() -> Result<PathBuf, Failure> {
+    let variable = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    // The XDG base directory specification says that a relative path is to be ignored.
-    if let Some(base) = set("XDG_STATE_HOME").filter(|path| path.is_absolute()) {
+    // The XDG base directory specification ignores relative paths.
+    if let Some(base) = variable("XDG_STATE_HOME").filter(|path| path.is_absolute()) {
         return Ok(base.join("ipuctl"));
     }
-    set("HOME")
+    variable("HOME")
         .map(|home| home.join(".local/state/ipuctl"))
         .ok_or_else(|| {
             Failure::new(
                 Code::Host,
-                "no place for the state: set HOME, XDG_STATE_HOME or --state-dir",
+                "no state directory: set HOME, XDG_STATE_HOME or --state-dir",
             )
         })
 }
 
-/// Makes `path` for this user alone; what exists above it is left as it is.
+/// Creates the directory `path` with access for this user only. Existing parents are not changed.
 ///
 /// # Errors
 ///
@@ -96,20 +121,21 @@ fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses what belongs to another user, who could change it.
+/// Rejects a path that belongs to another user, who could change it.
 fn check_owner(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner == user {
         return Ok(());
     }
-    let why = format!(
+    let message = format!(
         "{} belongs to user {owner} and not to user {user}: remove it, or use --state-dir",
         path.display()
     );
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
-/// Replaces the file at `path`, with these permissions. A symbolic link there is replaced itself, and not what it points to.
+/// Replaces the file at `path` and sets its permissions. A symbolic link is replaced; its target is not
+/// changed.
 pub(crate) fn write_file(path: &Path, mode: u32, text: &[u8]) -> io::Result<()> {
     use std::io::Write as _;
     let (temporary, mut file) = create_beside(path, mode)?;
@@ -120,10 +146,11 @@ pub(crate) fn write_file(path: &Path, mode: u32, text: &[u8]) -> io::Result<()> 
     written
 }
 
-/// Creates a new file in the directory of `path`: never one that is there, nor through a symbolic link.
+/// Creates a new file in the directory of `path`. Never opens an existing file and never follows a symbolic
+/// link.
 fn create_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
-    /// More than crashes leave behind.
-    const TRIES: u32 = 100;
+    /// More than the temporary files that crashes leave.
+    const MAX_ATTEMPTS: u32 = 100;
     let mut number = 0;
     loop {
         let mut name = path.as_os_str().to_owned();
@@ -135,7 +162,9 @@ fn create_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
             .open(&name);
         match created {
             Ok(file) => return Ok((name.into(), file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TRIES => number += 1,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {
+                number += 1
+            }
             Err(error) => return Err(error),
         }
     }
@@ -148,28 +177,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_beside_a_symbolic_link_and_not_through_it() {
+    fn write_file_replaces_a_symbolic_link_and_keeps_its_target() {
         let home = tempfile::tempdir().unwrap();
         let (victim, file) = (home.path().join("victim"), home.path().join("hosts"));
-        fs::write(&victim, "as it was").unwrap();
+        fs::write(&victim, "unchanged").unwrap();
         symlink(&victim, &file).unwrap();
-        // Left behind by a process of the same number that was killed, or put there by another user.
+        // Left by a killed process with the same pid, or planted by another user.
         let stale = home.path().join(format!("hosts.{}-0.tmp", std::process::id()));
         symlink(&victim, &stale).unwrap();
         write_file(&file, 0o640, b"new").unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "unchanged");
         assert!(fs::symlink_metadata(&file).unwrap().is_file());
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         write_file(&file, 0o600, b"newer").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        // Nothing is left beside it.
+        // No temporary file is left.
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3);
     }
 
     #[test]
-    fn a_directory_of_another_user_is_refused() {
-        // Only root can make one; for any other user that of process 1 is there.
+    fn a_directory_of_another_user_is_rejected() {
+        // Only root can create one; other users find that of process 1.
         let other = if rustix::process::geteuid().is_root() {
             let home = tempfile::tempdir().unwrap();
             let path = home.keep().join("state");
@@ -182,7 +211,7 @@ mod tests {
         let error = make_private(&other).unwrap_err().to_string();
         assert!(error.contains("belongs to user"), "{error}");
         assert!(error.contains("use --state-dir"), "{error}");
-        // A link of another user's could lead elsewhere tomorrow.
+        // Another user could redirect a link later.
         if rustix::process::geteuid().is_root() {
             let link = other.with_file_name("link");
             let own = tempfile::tempdir().unwrap();
@@ -195,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_for_its_user_alone() {
+    fn only_its_user_can_access_the_directory() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a/b");
         fs::create_dir_all(&path).unwrap();

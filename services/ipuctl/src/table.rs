@@ -1,18 +1,18 @@
-//! Results in the form that was asked for: a table for people, one JSON or YAML document for programs.
+//! Renders results in the requested format: a table, or one JSON or YAML document.
 
 use serde::Serialize;
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
 
-/// A table with aligned columns, two blanks between them.
+/// A table with aligned columns, separated by two blanks.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Creates a table with a header.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
             rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()],
@@ -24,7 +24,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table as text with line ends; an empty cell is shown as `-`.
+    /// Returns the text with line ends; an empty cell is shown as `-`.
     pub(crate) fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -50,20 +50,20 @@ impl Table {
     }
 }
 
-/// `value` as a document, or what `table` says.
+/// Renders `value` as a document, or as the text of `table`.
 pub(crate) fn render(
     format: Format,
     value: &impl Serialize,
     table: impl FnOnce() -> String,
 ) -> Result<String, Failure> {
     match format {
-        Format::Table => Ok(table()),
+        Format::Table | Format::Wide => Ok(table()),
         Format::Json => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| Failure::because(Code::Bug, "print the result as JSON", error)),
-        Format::Csv => Err(Failure::new(
+        Format::Csv | Format::Name => Err(Failure::new(
             Code::Usage,
-            "comma-separated values are printed by `ipuctl usage` only; use -o json or -o yaml",
+            "this command does not support -o csv and -o name; use -o json or -o yaml",
         )),
         Format::Yaml => serde_saphyr::to_string(value)
             .map(|text| if text.ends_with('\n') { text } else { text + "\n" })
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_lines_have_no_blanks_at_their_end() {
+    fn columns_are_aligned_without_trailing_blanks() {
         let mut table = Table::new(&["ID", "STATE"]);
         table.row(["long-name".into(), String::new()]);
         table.row(["x".into(), "ACTIVE".into()]);

@@ -1,5 +1,5 @@
-//! The schema of a Kubernetes Pod template in the form that a definition of a resource takes: structural, without
-//! references and descriptions.
+//! The schema of a Pod template in the form that a CRD requires: structural, without references and
+//! descriptions.
 
 use std::error::Error;
 
@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-/// Lists whose items are told apart by these fields, as the API server has them for Kubernetes Pods. Only those where it
-/// refuses two of the same key anyway, and those that the custom resource 1.2.0 had.
-const KEYED: [(&str, &[&str]); 7] = [
+/// Map-type lists with their keys, as in the API server's Pod schema. Only lists in which it refuses
+/// duplicate keys anyway, and those of the custom resource 1.2.0.
+const MAP_LIST_KEYS: [(&str, &[&str]); 7] = [
     ("containers", &["name"]),
     ("initContainers", &["name"]),
     ("ports", &["containerPort", "protocol"]),
@@ -19,8 +19,8 @@ const KEYED: [(&str, &[&str]); 7] = [
     ("volumes", &["name"]),
 ];
 
-/// What refers to something by a name that the API server takes as empty if it is absent, where `k8s-openapi` wants it.
-const NAME_MAY_BE_ABSENT: [&str; 8] = [
+/// References whose name the API server defaults to empty if absent, but `k8s-openapi` requires.
+const OPTIONAL_NAME_KINDS: [&str; 8] = [
     "ConfigMapEnvSource",
     "ConfigMapKeySelector",
     "ConfigMapProjection",
@@ -31,29 +31,29 @@ const NAME_MAY_BE_ABSENT: [&str; 8] = [
     "SecretProjection",
 ];
 
-/// What a quantity may look like, as the API server says.
-const QUANTITY: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$";
+/// Pattern of a quantity, as in the API server.
+const QUANTITY_PATTERN: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$";
 
-/// Far more than a Pod template is deep; a schema that contains itself has no end.
-const DEEPEST: usize = 64;
+/// Maximum nesting depth, well above that of a Pod template; it detects recursive schemas.
+const MAX_DEPTH: usize = 64;
 
-/// The schema, of the version of Kubernetes that our tests run.
+/// Returns the schema of the Kubernetes version that the tests use.
 pub(super) fn template() -> Result<Value, Box<dyn Error>> {
     let settings = SchemaSettings::draft2020_12();
     let schema = settings
         .into_generator()
         .into_root_schema_for::<PodTemplateSpec>();
-    let whole = schema.to_value();
-    let definitions = whole
+    let root = schema.to_value();
+    let definitions = root
         .pointer("/$defs")
         .and_then(Value::as_object)
         .ok_or("the schema has no definitions")?;
-    inline(&whole, definitions, DEEPEST)
+    inline(&root, definitions, MAX_DEPTH)
 }
 
-/// `schema` with what it refers to in it.
+/// Returns `schema` with its references inlined.
 fn inline(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Result<Value, Box<dyn Error>> {
-    let deeper = depth.checked_sub(1).ok_or("the schema has no end")?;
+    let remaining_depth = depth.checked_sub(1).ok_or("the schema is recursive")?;
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap_or_default();
         let kind = name.rsplit('.').next().unwrap_or_default();
@@ -61,40 +61,40 @@ fn inline(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Res
             "ObjectMeta" => metadata(),
             "Quantity" => {
                 let mut quantity = int_or_string();
-                quantity["pattern"] = QUANTITY.into();
+                quantity["pattern"] = QUANTITY_PATTERN.into();
                 quantity
             }
             "IntOrString" => int_or_string(),
             _ => {
                 let definition = definitions.get(name);
                 let definition = definition.ok_or_else(|| format!("no definition of {name}"))?;
-                let mut inlined = inline(definition, definitions, deeper)?;
-                if NAME_MAY_BE_ABSENT.contains(&kind) {
-                    relax(&mut inlined);
+                let mut inlined = inline(definition, definitions, remaining_depth)?;
+                if OPTIONAL_NAME_KINDS.contains(&kind) {
+                    make_name_optional(&mut inlined);
                 }
                 inlined
             }
         });
     }
     let mut out = Map::new();
-    for word in ["type", "format", "required"] {
-        if let Some(value) = schema.get(word) {
-            out.insert(word.into(), value.clone());
+    for keyword in ["type", "format", "required"] {
+        if let Some(value) = schema.get(keyword) {
+            out.insert(keyword.into(), value.clone());
         }
     }
     if !out.contains_key("type") {
-        return Err(format!("a part of the schema has no type: {schema}").into());
+        return Err(format!("a subschema has no type: {schema}").into());
     }
-    for word in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get(word).filter(|inner| inner.is_object()) {
-            out.insert(word.into(), inline(inner, definitions, deeper)?);
+    for keyword in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(keyword).filter(|inner| inner.is_object()) {
+            out.insert(keyword.into(), inline(inner, definitions, remaining_depth)?);
         }
     }
     if let Some(properties) = schema["properties"].as_object() {
         let mut inlined = Map::new();
         for (name, property) in properties {
-            let mut property = inline(property, definitions, deeper)?;
-            keyed(name, &mut property);
+            let mut property = inline(property, definitions, remaining_depth)?;
+            set_list_keys(name, &mut property);
             inlined.insert(name.clone(), property);
         }
         out.insert("properties".into(), inlined.into());
@@ -102,8 +102,8 @@ fn inline(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Res
     Ok(out.into())
 }
 
-/// Lets the name of `object` be absent.
-fn relax(object: &mut Value) {
+/// Makes the name of `object` optional.
+fn make_name_optional(object: &mut Value) {
     if let Some(required) = object["required"].as_array_mut() {
         required.retain(|field| field != "name");
         if required.is_empty() {
@@ -112,9 +112,9 @@ fn relax(object: &mut Value) {
     }
 }
 
-/// Gives the list `name` its keys, if it is one that has some.
-fn keyed(name: &str, list: &mut Value) {
-    let Some((_, keys)) = KEYED.iter().find(|(known, _)| *known == name) else {
+/// Sets the keys of the list `name`, if it has any.
+fn set_list_keys(name: &str, list: &mut Value) {
+    let Some((_, keys)) = MAP_LIST_KEYS.iter().find(|(list_name, _)| *list_name == name) else {
         return;
     };
     let has_all = keys
@@ -126,21 +126,21 @@ fn keyed(name: &str, list: &mut Value) {
     list["x-kubernetes-list-type"] = "map".into();
     list["x-kubernetes-list-map-keys"] = json!(keys);
     if let Some(protocol) = list.pointer_mut("/items/properties/protocol") {
-        // A key is there in every item.
+        // Every item needs a value for a key.
         protocol["default"] = "TCP".into();
     }
 }
 
-/// What of the metadata of something embedded is kept: what the custom resource 1.2.0 kept.
+/// Returns the schema of embedded metadata, with the fields of the custom resource 1.2.0.
 fn metadata() -> Value {
-    let text = json!({"type": "string"});
-    let texts = json!({"type": "object", "additionalProperties": text});
+    let string = json!({"type": "string"});
+    let string_map = json!({"type": "object", "additionalProperties": string});
     json!({"type": "object", "properties": {
-        "annotations": texts,
-        "finalizers": {"type": "array", "items": text},
-        "labels": texts,
-        "name": text,
-        "namespace": text,
+        "annotations": string_map,
+        "finalizers": {"type": "array", "items": string},
+        "labels": string_map,
+        "name": string,
+        "namespace": string,
     }})
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_has_no_references_and_no_descriptions_and_all_ports_have_a_protocol() {
+    fn a_template_has_no_references_or_descriptions_and_every_port_has_a_protocol() {
         let schema = template().unwrap();
         let text = schema.to_string();
         assert!(!text.contains("$ref") && !text.contains("\"description\""));

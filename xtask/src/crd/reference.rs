@@ -1,4 +1,4 @@
-//! The definition of the IPUJob as a page of the book.
+//! The CRD of the IPUJob as a page of the book.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,29 +11,31 @@ const INTRODUCTION: &str = "\
 
 # The custom resource IPUJob
 
-What a Kubernetes API server knows of an IPUJob: `deploy/crd/ipujobs.graphcore.ai.yaml`, made from the same table as this page. What
-the fields mean together, with examples and rules, is told under [Jobs](../ipujob.md); `kubectl explain ipujob.spec` says the same as
-the tables here.
+This page describes the CRD `deploy/crd/ipujobs.graphcore.ai.yaml`, which is generated from the same table.
+[Jobs](../ipujob.md) explains the fields with examples and rules. `kubectl explain ipujob.spec` shows the same
+descriptions.
 
 ```console,norun
 $ kubectl apply -f deploy/crd/ipujobs.graphcore.ai.yaml
 ```
 
-It accepts every manifest of the custom resource 1.2.0 and of the alpha form, also from strict clients. It replaces the definition
-1.2.0 in place, and stored jobs stay.
+The CRD accepts every manifest of the custom resource 1.2.0 and of the alpha form, also from strict clients.
+It replaces the CRD 1.2.0 in place and keeps stored jobs.
 
 ";
 
 const SCALING: &str = "\
-`kubectl scale ipujob NAME --replicas N`, and a HorizontalPodAutoscaler, change `spec.jobInstances`. The scale subresource tells
-`status.currentReplicas`, the instances that run, where the custom resource 1.2.0 told those desired, so that `kubectl wait` and
-autoscalers do not take a job for scaled before it is. `status.selector` is the label selector of its workers.
+`kubectl scale ipujob NAME --replicas N` and a HorizontalPodAutoscaler change `spec.jobInstances`. The scale
+subresource reports `status.currentReplicas`, the running instances. The custom resource 1.2.0 reported the
+desired instances instead, so `kubectl wait` and autoscalers treated a job as scaled too early.
+`status.selector` is the label selector of its workers.
 
 ";
 
 const NUMBERS: &str = "\
-*integer* is a bare number. *number or text* may stand in quotes, as the custom resource 1.2.0 wants it: `\"4\"` and `4` are the same.
-`ipuctl` takes quotes everywhere. A default is stored with the job; where there is none, the description says what counts.
+*integer* is an unquoted number. *number or text* may be quoted, as the custom resource 1.2.0 requires:
+`\"4\"` and `4` are equal. `ipuctl` accepts quotes everywhere. A default is stored with the job; without one,
+the description states the effective value.
 
 ";
 
@@ -46,17 +48,17 @@ pub(super) fn render(definition: &Value) -> Result<String, Box<dyn Error>> {
     writeln!(
         text,
         "| group and version | `{}/{}` |",
-        word(&definition["spec"]["group"])?,
-        word(&version["name"])?
+        text_of(&definition["spec"]["group"])?,
+        text_of(&version["name"])?
     )?;
-    writeln!(text, "| kind | `{}`, namespaced |", word(&names["kind"])?)?;
+    writeln!(text, "| kind | `{}`, namespaced |", text_of(&names["kind"])?)?;
     writeln!(
         text,
         "| for `kubectl` | `{}`, `{}`, `{}`; in the category `{}` |",
-        word(&names["plural"])?,
-        word(&names["singular"])?,
-        word(&names["shortNames"][0])?,
-        word(&names["categories"][0])?,
+        text_of(&names["plural"])?,
+        text_of(&names["singular"])?,
+        text_of(&names["shortNames"][0])?,
+        text_of(&names["categories"][0])?,
     )?;
     text.push_str("\n## Columns\n\n| column | shows |\n|---|---|\n");
     for column in version["additionalPrinterColumns"]
@@ -64,15 +66,19 @@ pub(super) fn render(definition: &Value) -> Result<String, Box<dyn Error>> {
         .into_iter()
         .flatten()
     {
-        let path = word(&column["jsonPath"])?.trim_start_matches('.');
-        writeln!(text, "| {} | `{path}` |", word(&column["name"])?.to_uppercase())?;
+        let path = text_of(&column["jsonPath"])?.trim_start_matches('.');
+        writeln!(
+            text,
+            "| {} | `{path}` |",
+            text_of(&column["name"])?.to_uppercase()
+        )?;
     }
     text.push_str("\n## Scaling\n\n");
     text.push_str(SCALING);
-    text.push_str("## What a job asks for\n\n");
+    text.push_str("## Spec fields\n\n");
     text.push_str(NUMBERS);
     table(&mut text, "spec", &schema["properties"]["spec"])?;
-    text.push_str("\n## What is recorded of it\n\nWritten by the operator; nobody else should.\n\n");
+    text.push_str("\n## Status fields\n\nThe operator writes these fields; no other client should.\n\n");
     table(&mut text, "status", &schema["properties"]["status"])?;
     rules(&mut text, schema)?;
     Ok(text)
@@ -83,7 +89,7 @@ fn table(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<dyn Er
     rows(text, path, schema)
 }
 
-/// A row for each field below `schema`, which stands at `path`.
+/// Writes a row for each field below `schema`, which is at `path`.
 fn rows(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<dyn Error>> {
     let (path, schema) = match schema.get("items") {
         Some(items) => (format!("{path}[]"), items),
@@ -91,8 +97,8 @@ fn rows(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<dyn Err
     };
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
     for (name, field) in schema["properties"].as_object().unwrap_or(&Map::new()) {
-        // Kubernetes' own parts have no descriptions, and are described by Kubernetes.
-        let Some(about) = field["description"].as_str() else {
+        // Embedded Kubernetes types have no descriptions; Kubernetes documents them.
+        let Some(description) = field["description"].as_str() else {
             continue;
         };
         let default = match field.get("default") {
@@ -102,33 +108,33 @@ fn rows(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<dyn Err
         };
         writeln!(
             text,
-            "| `{path}.{name}` | {} | {default} | {about} |",
-            kind(field)
+            "| `{path}.{name}` | {} | {default} | {description} |",
+            describe_type(field)
         )?;
         rows(text, &format!("{path}.{name}"), field)?;
     }
     Ok(())
 }
 
-fn kind(field: &Value) -> String {
+fn describe_type(field: &Value) -> String {
     if field["x-kubernetes-int-or-string"] == true {
         return "number or text".into();
     }
-    if let Some(words) = field["enum"].as_array() {
-        let words = words.iter().filter_map(Value::as_str);
-        return words
-            .map(|word| format!("`{word}`"))
+    if let Some(values) = field["enum"].as_array() {
+        let values = values.iter().filter_map(Value::as_str);
+        return values
+            .map(|value| format!("`{value}`"))
             .collect::<Vec<_>>()
             .join(", ");
     }
     let format = field["format"].as_str().unwrap_or_default();
-    let least = field["minimum"].as_i64().map(|least| format!(" from {least}"));
-    let most = field["maximum"].as_i64().map(|most| format!(" to {most}"));
+    let min = field["minimum"].as_i64().map(|min| format!(" from {min}"));
+    let max = field["maximum"].as_i64().map(|max| format!(" to {max}"));
     match (field["type"].as_str().unwrap_or_default(), format) {
         ("string", "date-time") => "time".into(),
         ("string", _) => "text".into(),
-        ("array", _) => format!("list of {}", plural(&kind(&field["items"]))),
-        ("integer", _) => format!("integer{}{}", least.unwrap_or_default(), most.unwrap_or_default()),
+        ("array", _) => format!("list of {}", plural(&describe_type(&field["items"]))),
+        ("integer", _) => format!("integer{}{}", min.unwrap_or_default(), max.unwrap_or_default()),
         ("boolean", _) => "true or false".into(),
         (other, _) => other.into(),
     }
@@ -138,31 +144,31 @@ fn plural(kind: &str) -> String {
     format!("{kind}s")
 }
 
-/// The messages of all rules: of more than one field, and of one.
+/// Writes the messages of all rules: of several fields, and of one.
 fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
     text.push_str(
-        "\n## Rules\n\nThe API server refuses a job, and a change of one by whatever way (`kubectl scale` and autoscalers too), with what \
-         applies of these messages. The [webhook](../ipujob.md) says everything else, as `ipuctl plan` does.\n\n",
+        "\n## Rules\n\nThe API server refuses an invalid job or change with the applicable messages below, also from `kubectl scale` \
+         and autoscalers. The [webhook](../ipujob.md) reports all other errors, as `ipuctl plan` does.\n\n",
     );
     for message in IpuJob::rules() {
-        writeln!(text, "- {}", plain(&message))?;
+        writeln!(text, "- {}", escape_html(&message))?;
     }
     let fields = schema["properties"]["spec"]["properties"].as_object();
     for field in fields.into_iter().flatten().map(|(_, field)| field) {
         for rule in field["x-kubernetes-validations"].as_array().into_iter().flatten() {
-            writeln!(text, "- {}", plain(word(&rule["message"])?))?;
+            writeln!(text, "- {}", escape_html(text_of(&rule["message"])?))?;
         }
     }
     Ok(())
 }
 
-/// A sentence of which nothing is taken for a tag of HTML.
-fn plain(sentence: &str) -> String {
+/// Escapes HTML in a sentence.
+fn escape_html(sentence: &str) -> String {
     sentence.replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn word(value: &Value) -> Result<&str, Box<dyn Error>> {
+fn text_of(value: &Value) -> Result<&str, Box<dyn Error>> {
     value
         .as_str()
-        .ok_or_else(|| format!("{value} is no text in the definition").into())
+        .ok_or_else(|| format!("{value} is not a string in the CRD").into())
 }

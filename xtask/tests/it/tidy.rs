@@ -103,11 +103,30 @@ fn every_direct_dependency_says_why_it_is_here() {
     }
 }
 
-fn root() -> PathBuf {
+#[test]
+fn every_diagram_is_rendered_from_its_source() {
+    let mut count = 0;
+    for entry in fs::read_dir(root().join("docs/diagrams")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension() == Some("mmd".as_ref()) {
+            let metadata = format!("<metadata><![CDATA[{}]]></metadata>", read(&path));
+            let rendered = read(&path.with_extension("svg"));
+            assert!(
+                rendered.contains(&metadata),
+                "{} has changed: render it",
+                path.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 0);
+}
+
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
@@ -126,7 +145,7 @@ fn manifests() -> Vec<PathBuf> {
 }
 
 /// Every Rust file of the members, except generated ones.
-fn sources() -> Vec<PathBuf> {
+pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = manifests()
         .iter()

@@ -1,4 +1,5 @@
-//! `ipuctl decide`: the core for people who do not write Rust. A job and an observation as JSON in, the plan as JSON out.
+//! `ipuctl decide`: the core for programs in other languages. Reads a job and its observed state, prints the
+//! plan.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,9 +12,9 @@ use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table;
 
-/// The version of request and answer.
+/// Version of request and response.
 const FORMAT: u32 = 1;
-/// The largest request that is read: an observation of thousands of processes with 2 KiB of output each.
+/// Maximum size of a request in bytes: an observation of thousands of processes with 2 KiB of output each.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -34,39 +35,40 @@ struct DecideOutput {
     violations: Vec<Violation>,
 }
 
-/// Answers one request. The version is looked at before anything else, so that a newer one is refused by name.
+/// Prints the plan for one request. The version is checked first, so that the error names a newer one.
 pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result<Code, Failure> {
-    let value: serde_json::Value = serde_json::from_str(&text_of(arguments.file.as_deref())?)
+    let value: serde_json::Value = serde_json::from_str(&read_request(arguments.file.as_deref())?)
         .map_err(|error| Failure::because(Code::Data, "the request is not JSON", error))?;
     match value.get("format").and_then(serde_json::Value::as_u64) {
         Some(found) if found == u64::from(FORMAT) => {}
         Some(found) => {
             return Err(Failure::new(
                 Code::Data,
-                format!("format = {found}: this build reads format {FORMAT}"),
+                format!("format = {found}: this version supports format {FORMAT}"),
             ));
         }
         None => {
             return Err(Failure::new(
                 Code::Data,
-                format!("format is missing: write \"format\": {FORMAT}"),
+                format!("format is missing: set \"format\": {FORMAT}"),
             ));
         }
     }
-    let request: Request = serde_json::from_value(value)
-        .map_err(|error| Failure::because(Code::Data, "the request is not of the documented form", error))?;
+    let request: Request = serde_json::from_value(value).map_err(|error| {
+        Failure::because(Code::Data, "the request does not have the documented form", error)
+    })?;
     debug_assert_eq!(request.format, FORMAT);
     if request.observation.format != Observation::FORMAT {
         let found = request.observation.format;
         return Err(Failure::new(
             Code::Data,
             format!(
-                "observation.format = {found}: this build reads format {}",
+                "observation.format = {found}: this version supports format {}",
                 Observation::FORMAT
             ),
         ));
     }
-    let (answer, code) = match request.job.parse(&Limits::default()) {
+    let (response, code) = match request.job.parse(&Limits::default()) {
         Err(violations) => (
             DecideOutput {
                 format: FORMAT,
@@ -78,10 +80,10 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
         ),
         Ok(parsed) => {
             let plan = plan(&parsed.spec, &request.observation);
-            if let Some(broken) = check_plan(&parsed.spec, &request.observation, &plan).first() {
+            if let Some(violation) = check_plan(&parsed.spec, &request.observation, &plan).first() {
                 return Err(Failure::new(
                     Code::Bug,
-                    format!("the plan breaks a rule of its own: {broken}"),
+                    format!("the plan violates a rule: {violation}"),
                 ));
             }
             (
@@ -95,16 +97,12 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
             )
         }
     };
-    let format = if format == Format::Table {
-        Format::Json
-    } else {
-        format
-    };
-    output.result(&table::render(format, &answer, String::new)?);
+    let format = if format.is_text() { Format::Json } else { format };
+    output.result(&table::render(format, &response, String::new)?);
     Ok(code)
 }
 
-fn text_of(file: Option<&Path>) -> Result<String, Failure> {
+fn read_request(file: Option<&Path>) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match file.filter(|file| *file != Path::new("-")) {
         None => std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text),

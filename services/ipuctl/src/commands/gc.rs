@@ -1,4 +1,4 @@
-//! `ipuctl gc`: ends what killed runs left on this host, and has the ledger release what they held.
+//! `ipuctl gc`: kills the processes that killed runs left on this host, and releases their partitions.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,60 +11,58 @@ use serde::Serialize;
 use super::partition::MANUAL_OWNER;
 use crate::cli::Global;
 use crate::connection::{Connection, HostLedger, ledger_failure};
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::{Holder, HolderState, end_marked};
 use crate::run::OWNER_KIND;
+use crate::run_record::RunRecord;
 use crate::table;
 
-/// How long processes that are killed may take to vanish.
-const VANISH: Duration = Duration::from_secs(10);
-/// How long `gc` keeps at what cannot be finished at once, such as a partition that the controller is still removing.
+/// Timeout for killed processes to disappear.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of operations that take several attempts, such as the removal of a partition by the controller.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two tries.
+/// Interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What was found and done.
+/// Result of a cleanup.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GcReport {
-    /// Processes that had outlived their run and were killed.
+    /// Number of killed processes that had outlived their run.
     processes: usize,
-    /// Partitions that were released or left the line.
+    /// Partitions that were released or removed from the queue.
     partitions: BTreeSet<String>,
-    /// What could not be finished, and why.
-    later: Vec<String>,
+    /// Unfinished operations with their reasons.
+    #[serde(rename = "later")]
+    unfinished: Vec<String>,
 }
 
-/// Runs until nothing is left to be done, or cannot be done now.
+/// Cleans up until nothing is left, or until the timeout.
 pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failure> {
     let connection = Connection::open(global, output).await?;
-    let until = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     let mut total = GcReport::default();
     loop {
-        let swept = sweep(&connection, output).await?;
+        let swept = sweep(&connection).await?;
         total.processes += swept.processes;
         total.partitions.extend(swept.partitions);
-        total.later = swept.later;
-        if total.later.is_empty() || Instant::now() > until {
+        total.unfinished = swept.unfinished;
+        if total.unfinished.is_empty() || Instant::now() > deadline {
             break;
         }
-        output.status(Some(&format!("waiting: {}", total.later.join("; "))));
+        output.status(Some(&format!("Waiting: {}", total.unfinished.join("; "))));
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
     output.status(None);
-    for left in &total.later {
-        output.warn(left);
+    for unfinished in &total.unfinished {
+        output.warn(unfinished);
     }
-    let text = || {
-        format!(
-            "{} processes ended, {} partitions released\n",
-            total.processes,
-            total.partitions.len()
-        )
-    };
-    output.result(&table::render(global.output, &total, text)?);
-    let code = if total.later.is_empty() {
+    output.result(&table::render(global.output, &total, || {
+        format!("{}\n", total.summary())
+    })?);
+    let code = if total.unfinished.is_empty() {
         Code::Done
     } else {
         Code::Unavailable
@@ -73,15 +71,38 @@ pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failur
     Ok(code)
 }
 
-/// One sweep: processes of dead runs first, then the ledger, then files.
-pub(crate) async fn sweep(connection: &Connection, output: &Output) -> Result<GcReport, Failure> {
-    let swept = sweep_ledger(&connection.ledger, output).await?;
+impl GcReport {
+    /// Returns whether anything was cleaned up.
+    fn is_empty(&self) -> bool {
+        self.processes == 0 && self.partitions.is_empty()
+    }
+
+    /// Returns the counts as a phrase.
+    fn summary(&self) -> String {
+        format!(
+            "{} ended, {} released",
+            display::count(self.processes, "process"),
+            display::count(self.partitions.len(), "partition")
+        )
+    }
+
+    /// Prints the counts, unless there was nothing to clean up.
+    pub(crate) fn report(&self, output: &Output) {
+        if !self.is_empty() {
+            output.say(&format!("Cleaned up after killed runs: {}.", self.summary()));
+        }
+    }
+}
+
+/// Cleans up once: processes of dead runs first, then the ledger, then files.
+pub(crate) async fn sweep(connection: &Connection) -> Result<GcReport, Failure> {
+    let swept = sweep_ledger(&connection.ledger).await?;
     remove_files(connection);
     Ok(swept)
 }
 
-/// One sweep of the ledger.
-pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result<GcReport, Failure> {
+/// Kills the processes of dead runs and repairs the ledger, once.
+pub(crate) async fn sweep_ledger(ledger: &HostLedger) -> Result<GcReport, Failure> {
     let entries = ledger.list().await.map_err(ledger_failure)?;
     let dead: Vec<&Entry> = entries
         .iter()
@@ -89,48 +110,44 @@ pub(crate) async fn sweep_ledger(ledger: &HostLedger, output: &Output) -> Result
         .collect();
     let mut swept = GcReport::default();
     if !dead.is_empty() {
-        let marks: BTreeSet<String> = dead.iter().map(|entry| entry.id.to_string()).collect();
-        let (killed, gone) = tokio::task::spawn_blocking(move || end_marked(&marks, VANISH))
+        let markers: BTreeSet<String> = dead.iter().map(|entry| entry.id.to_string()).collect();
+        let (killed, all_ended) = tokio::task::spawn_blocking(move || end_marked(&markers, KILL_TIMEOUT))
             .await
-            .map_err(|error| Failure::because(Code::Bug, "end processes", error))?;
+            .map_err(|error| Failure::because(Code::Bug, "kill processes", error))?;
         swept.processes = killed;
-        if !gone {
+        if !all_ended {
             swept
-                .later
-                .push("processes of a dead run do not end although they were killed".to_owned());
+                .unfinished
+                .push("processes of a killed run do not end after SIGKILL".to_owned());
         }
-        output.say(&format!(
-            "partitions of runs that were killed: {}; processes of theirs ended: {killed}",
-            dead.len()
-        ));
     }
     let unsettled = entries
         .iter()
         .any(|entry| !matches!(entry.state, EntryState::Active));
     if !dead.is_empty() || unsettled {
         let report = ledger.repair(&HolderLiveness).await.map_err(ledger_failure)?;
-        swept.later.extend(
+        swept.unfinished.extend(
             report
                 .later
                 .iter()
-                .map(|(id, why)| format!("partition {id}: {why}")),
+                .map(|(id, reason)| format!("partition {id}: {reason}")),
         );
-        swept.later.extend(
+        swept.unfinished.extend(
             report
                 .silent
                 .iter()
-                .map(|(name, why)| format!("controller {name}: {why}")),
+                .map(|(name, reason)| format!("controller {name}: {reason}")),
         );
-        let left = ledger.list().await.map_err(ledger_failure)?;
-        let gone = dead
+        let remaining = ledger.list().await.map_err(ledger_failure)?;
+        let released = dead
             .iter()
-            .filter(|entry| left.iter().all(|other| other.id != entry.id));
-        swept.partitions = gone.map(|entry| entry.id.to_string()).collect();
+            .filter(|entry| remaining.iter().all(|other| other.id != entry.id));
+        swept.partitions = released.map(|entry| entry.id.to_string()).collect();
     }
     Ok(swept)
 }
 
-/// Tells the ledger who is alive. A run is dead only once no process of it is left.
+/// Reports the liveness of owners to the ledger. A run is dead only if none of its processes exists.
 pub(crate) struct HolderLiveness;
 
 #[async_trait]
@@ -140,8 +157,8 @@ impl Liveness for HolderLiveness {
             HolderState::Live => OwnerLiveness::Live,
             HolderState::Unknown => OwnerLiveness::Unknown,
             HolderState::Dead => {
-                let marks = BTreeSet::from([entry.id.to_string()]);
-                if crate::process::marked(&marks).is_empty() {
+                let markers = BTreeSet::from([entry.id.to_string()]);
+                if crate::process::marked(&markers).is_empty() {
                     OwnerLiveness::Dead
                 } else {
                     OwnerLiveness::Unknown
@@ -151,24 +168,26 @@ impl Liveness for HolderLiveness {
     }
 }
 
+/// Returns the state of the process that holds `entry`; unknown for owners that are not processes of this
+/// host.
 fn judge(entry: &Entry) -> HolderState {
     let Some(owner) = &entry.owner else {
         return HolderState::Unknown;
     };
-    // What was made by hand is kept after the command ended; only its place in the line is not.
-    let kept = owner.kind == MANUAL_OWNER
+    // A partition of `partition create` outlives the command, but its place in the queue does not.
+    let is_kept = owner.kind == MANUAL_OWNER
         && !matches!(
             entry.state,
             EntryState::Waiting { .. } | EntryState::Intent { .. }
         );
-    if (owner.kind == OWNER_KIND || owner.kind == MANUAL_OWNER) && !kept {
+    if (owner.kind == OWNER_KIND || owner.kind == MANUAL_OWNER) && !is_kept {
         Holder::judge(&entry.holder)
     } else {
         HolderState::Unknown
     }
 }
 
-/// Removes the files of runs whose process is gone.
+/// Removes the files of dead runs.
 fn remove_files(connection: &Connection) {
     let Ok(runs) = std::fs::read_dir(connection.state.runs()) else {
         return;
@@ -176,7 +195,12 @@ fn remove_files(connection: &Connection) {
     for run in runs.filter_map(Result::ok) {
         let holder = std::fs::read_to_string(run.path().join("holder")).unwrap_or_default();
         if Holder::judge(&holder) == HolderState::Dead {
-            // What cannot be removed now is tried again the next time.
+            if let Some(mut record) = RunRecord::read_active(&run.path()) {
+                "Killed".clone_into(&mut record.phase);
+                // The record is for information only.
+                record.write_finished(&connection.state).ok();
+            }
+            // A failed removal is retried by the next sweep.
             let _ = std::fs::remove_dir_all(run.path());
         }
     }

@@ -1,14 +1,17 @@
-//! `ipuctl partition …`: partitions by hand, through the same ledger that runs go through.
+//! `ipuctl partition …`: manages partitions through the ledger that runs use.
 
 use std::time::Duration;
 
 use ipu_core::{
-    Entry, EntryState, JobKey, OnNoCapacity, Owner, Partition as Found, PartitionId, PartitionSpec, Request,
+    Entry, EntryState, JobKey, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
+    PartitionSpec, QueueDecision, Request, Timestamp,
 };
 use ipu_ledger::Released;
+use ipu_proxy_client::{HoldState, PartitionDocument, WaitingDocument};
 use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
 
+use super::partition_table::{self, PartitionSummary};
 use crate::cli::{Format, Global, Partition};
 use crate::connection::{Connection, controller_failure, ledger_failure};
 use crate::display;
@@ -17,15 +20,15 @@ use crate::manifest::user;
 use crate::output::Output;
 use crate::process::{Holder, HolderState};
 use crate::run::{OWNER_KIND, never_fits};
-use crate::table::{Table, render};
+use crate::table::render;
 
-/// The kind of the owner of what is made by hand.
+/// Owner kind of partitions that `ipuctl partition create` creates.
 pub(crate) const MANUAL_OWNER: &str = "User";
 
-/// The pause between two looks at a partition that is being removed.
+/// Interval between two attempts to release a partition.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A partition as the ledger and the controller know it.
+/// A partition of the ledger, of the controller, or of both.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PartitionRow {
@@ -35,27 +38,33 @@ struct PartitionRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
     ipus: Vec<ipu_core::IpuPlace>,
-    /// What the controller says; none if it has no such partition.
+    /// State at the controller; none if the controller has no such partition.
     state: Option<String>,
-    /// What the ledger says; none if the partition is not of this ledger.
+    /// State in the ledger; none if the ledger has no such partition.
     ledger: Option<String>,
     owner: Option<Owner>,
+    /// Start of the hold; none for a queued request or a partition of another program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_since: Option<Timestamp>,
+    #[serde(skip)]
+    entry: Option<Entry>,
 }
 
-/// The answer of a removal.
+/// Result of a removal.
 #[derive(Debug, Serialize)]
 struct Removed<'a> {
     id: &'a PartitionId,
     removed: bool,
 }
 
-/// Does what the subcommand says.
+/// Runs the subcommand.
 pub(crate) async fn run(command: Partition, global: &Global, output: &Output) -> Result<Code, Failure> {
     let connection = Connection::open(global, output).await?;
     let work = async {
         match command {
             Partition::List => list(&connection, global.output, output).await,
             Partition::Get { id } => get(&connection, &id, global.output, output).await,
+            Partition::Describe { id } => describe(&connection, &id, global.output, output).await,
             Partition::Config { id, gcd } => config(&connection, &id, gcd, global.output, output).await,
             Partition::Remove { id, force } => remove(&connection, &id, force, global.output, output).await,
             Partition::Reset { id } => reset(&connection, &id, global.output, output).await,
@@ -70,47 +79,54 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 namespace,
             } => {
                 if namespace.is_some() {
-                    return Err(super::proxy::needed("--namespace"));
+                    return Err(super::proxy::requires_proxy("--namespace"));
                 }
                 let mut spec = PartitionSpec::of_size(size);
                 spec.gcds = num_gcds;
                 spec.replicas = num_replicas.unwrap_or(num_gcds);
                 spec.reconfigurable = reconfigurable;
                 spec.allocation = allocation;
-                let line = if no_wait {
+                let on_no_capacity = if no_wait {
                     OnNoCapacity::Reject
                 } else {
                     OnNoCapacity::Queue
                 };
-                create(&connection, id, spec, line, global.output, output).await
+                create(&connection, id, spec, on_no_capacity, global.output, output).await
             }
         }
     };
-    // The line forgets whoever does not wait any more: the next sweep sees that this process is gone.
-    let done = tokio::select! {
-        done = work => done,
-        _ = tokio::signal::ctrl_c() => Ok(Code::Signal(2)),
+    // The next sweep finds that this process has ended, and removes its request from the queue.
+    let result = tokio::select! {
+        result = work => result,
+        _ = tokio::signal::ctrl_c() => {
+            output.status(None);
+            output.say("Interrupted.");
+            Ok(Code::Signal(2))
+        }
     };
     connection.close().await;
-    done
+    result
 }
 
 async fn create(
     connection: &Connection,
     id: PartitionId,
     spec: PartitionSpec,
-    line: OnNoCapacity,
+    on_no_capacity: OnNoCapacity,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
     if spec.gcds == 0 || !spec.size.get().is_multiple_of(spec.gcds) {
         return Err(Failure::new(
             Code::Usage,
-            format!("--num-gcds {} does not divide {} IPUs", spec.gcds, spec.size),
+            format!(
+                "--num-gcds {} must divide the number of IPUs, {}",
+                spec.gcds, spec.size
+            ),
         ));
     }
     connection.require_answer().await?;
-    super::gc::sweep(connection, output).await?;
+    super::gc::sweep(connection).await?.report(output);
     let key = JobKey::new(user(), id.as_str(), "by-hand")
         .map_err(|error| Failure::because(Code::Usage, "partition id", error))?;
     let mut request = Request::named(
@@ -122,67 +138,71 @@ async fn create(
         spec,
     );
     request.holder = Holder::own()
-        .map_err(|error| Failure::because(Code::Host, "name this process", error))?
+        .map_err(|error| Failure::because(Code::Host, "identify this process", error))?
         .to_string();
-    request.line = line;
+    request.line = on_no_capacity;
     activate(connection, request, format, output).await
 }
 
-/// Waits until a partition is active, and says what it waits for.
+/// Requests a partition, waits until it is active, and shows its place in the queue.
 async fn activate(
     connection: &Connection,
     request: Request,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let (id, size, owner) = (request.id.clone(), request.spec.size, request.owner.clone());
+    let (id, owner) = (request.id.clone(), request.owner.clone());
     let attempt = request.attempt;
-    let (told, mut tell) = (output.clone(), tokio::sync::watch::channel(false));
+    let (impossible, mut rejected) = tokio::sync::watch::channel(None);
     let mut on_wait = |waiting: &ipu_core::QueueStatus| {
-        told.status(Some(&display::waiting(size, waiting)));
+        output.status(Some(&display::queued(&WaitingDocument::from(waiting), &[])));
         if never_fits(&waiting.reason) {
-            let _ = tell.0.send(true);
+            impossible.send_replace(Some(display::reason(&waiting.reason)));
         }
     };
+    let operation = if attempt == 0 { "Creating" } else { "Resetting" };
+    output.transient(&format!("{operation} partition {id}…"));
     let granted = tokio::select! {
         granted = connection.ledger.ensure_active(request, &mut on_wait) => granted.map_err(ledger_failure),
-        _ = tell.1.changed() => {
+        Ok(reason) = rejected.wait_for(Option::is_some) => {
+            let message = reason.clone().unwrap_or_default();
+            drop(reason);
             connection.ledger.release(&id, &owner, Some(attempt)).await.map_err(ledger_failure)?;
-            Err(Failure::new(Code::Impossible, format!("a partition of {size} IPUs can never fit")))
+            Err(Failure::new(Code::Impossible, format!("partition {id} can never fit: {message}")))
         }
     };
     output.status(None);
     let grant = granted?;
-    let row = row(connection, &id).await?;
+    let row = find_row(connection, &id).await?;
     output.say(&format!(
         "partition {id} is active: {} of {}",
         display::places(&row.ipus),
         grant.controller
     ));
-    if format != Format::Table {
+    if !format.is_text() {
         output.result(&render(format, &row, String::new)?);
     }
     Ok(Code::Done)
 }
 
 async fn rows(connection: &Connection) -> Result<Vec<PartitionRow>, Failure> {
-    let found = connection
+    let partitions = connection
         .controller
         .list_partitions(None)
         .await
         .map_err(controller_failure)?;
     let entries = connection.ledger.list().await.map_err(ledger_failure)?;
-    // Entries of other controllers are somewhere else.
-    let here = |entry: &&Entry| {
+    // The ledger may also have entries of other controllers.
+    let is_here = |entry: &&Entry| {
         entry
             .controller
             .as_ref()
             .is_none_or(|name| *name == connection.name)
     };
-    let mut rows: Vec<PartitionRow> = entries.iter().filter(here).map(row_of_entry).collect();
-    for partition in found {
+    let mut rows: Vec<PartitionRow> = entries.iter().filter(is_here).map(row_of_entry).collect();
+    for partition in partitions {
         match rows.iter_mut().find(|row| row.id == partition.id) {
-            Some(row) => fill(row, &partition),
+            Some(row) => add_observation(row, &partition),
             None => {
                 let mut row = PartitionRow {
                     id: partition.id.clone(),
@@ -192,8 +212,10 @@ async fn rows(connection: &Connection) -> Result<Vec<PartitionRow>, Failure> {
                     state: None,
                     ledger: None,
                     owner: None,
+                    held_since: None,
+                    entry: None,
                 };
-                fill(&mut row, &partition);
+                add_observation(&mut row, &partition);
                 rows.push(row);
             }
         }
@@ -211,10 +233,13 @@ fn row_of_entry(entry: &Entry) -> PartitionRow {
         state: None,
         ledger: Some(entry.state.label().to_owned()),
         owner: entry.owner.clone(),
+        held_since: entry.held_since,
+        entry: Some(entry.clone()),
     }
 }
 
-fn fill(row: &mut PartitionRow, partition: &Found) {
+/// Adds what the controller reports.
+fn add_observation(row: &mut PartitionRow, partition: &ObservedPartition) {
     row.cluster = partition.cluster.as_ref().map(ToString::to_string);
     row.ipus.clone_from(&partition.ipus);
     row.state = Some(partition.state.label().to_owned());
@@ -222,40 +247,56 @@ fn fill(row: &mut PartitionRow, partition: &Found) {
 
 async fn list(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
     let rows = rows(connection).await?;
-    output.result(&render(format, &rows, || table_of(&rows))?);
-    Ok(Code::Done)
+    let mut summaries = Vec::new();
+    for row in &rows {
+        summaries.push(summarize(connection, row).await?);
+    }
+    partition_table::print(&summaries, &rows, format, output)
 }
 
-fn table_of(rows: &[PartitionRow]) -> String {
-    let mut table = Table::new(&[
-        "PARTITION",
-        "CLUSTER",
-        "ILDS",
-        "SIZE",
-        "GCDS",
-        "STATE",
-        "LEDGER",
-        "OWNER",
-    ]);
-    for row in rows {
-        let mut domains: Vec<u32> = row.ipus.iter().map(|place| place.link_domain).collect();
-        domains.dedup();
-        table.row([
-            row.id.to_string(),
-            row.cluster.clone().unwrap_or_default(),
-            if domains.is_empty() {
-                String::new()
-            } else {
-                domains.len().to_string()
-            },
-            row.spec.size.to_string(),
-            row.spec.gcds.to_string(),
-            row.state.clone().unwrap_or_default(),
-            row.ledger.clone().unwrap_or_else(|| "foreign".to_owned()),
-            row.owner.as_ref().map(ToString::to_string).unwrap_or_default(),
-        ]);
+/// Returns what is shown of a partition; for a queued request that includes its place in the queue.
+async fn summarize(connection: &Connection, row: &PartitionRow) -> Result<PartitionSummary, Failure> {
+    let mut summary = PartitionSummary {
+        id: row.id.to_string(),
+        state: "foreign".to_owned(),
+        size: row.spec.size.get(),
+        places: row.ipus.clone(),
+        controller: connection.name.to_string(),
+        gcds: row.spec.gcds,
+        replicas: row.spec.replicas,
+        reconfigurable: row.spec.reconfigurable,
+        allocation: row
+            .spec
+            .allocation
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        ..PartitionSummary::default()
+    };
+    let Some(entry) = &row.entry else {
+        return Ok(summary);
+    };
+    let mut document = PartitionDocument::from(entry);
+    document.reason = connection.ledger.reason(entry);
+    if document.state == HoldState::Waiting {
+        let decision = connection.ledger.judge(&entry.id).await.map_err(ledger_failure)?;
+        if let Some(QueueDecision::Wait(waiting)) = decision {
+            document.waiting = Some(WaitingDocument::from(&waiting));
+        }
     }
-    table.text()
+    let places = std::mem::take(&mut summary.places);
+    let mut summary = PartitionSummary::from_document(&document, &[]);
+    summary.places = places;
+    summary.state = partition_table::state_of_entry(&entry.state).to_owned();
+    // The ledger learns of a failed or missing partition only when it reconciles.
+    if matches!(entry.state, EntryState::Active) {
+        match row.state.as_deref() {
+            Some("ACTIVE") => {}
+            Some(state) => summary.reason = format!("the controller reports {state}"),
+            None => summary.reason = "the controller has no such partition".to_owned(),
+        }
+    }
+    Ok(summary)
 }
 
 async fn get(
@@ -264,12 +305,23 @@ async fn get(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let row = row(connection, id).await?;
-    output.result(&render(format, &row, || table_of(std::slice::from_ref(&row)))?);
-    Ok(Code::Done)
+    let row = find_row(connection, id).await?;
+    let summary = summarize(connection, &row).await?;
+    partition_table::print(&[summary], &row, format, output)
 }
 
-async fn row(connection: &Connection, id: &PartitionId) -> Result<PartitionRow, Failure> {
+async fn describe(
+    connection: &Connection,
+    id: &PartitionId,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let row = find_row(connection, id).await?;
+    let summary = summarize(connection, &row).await?;
+    partition_table::print_description(&summary, &row, format, output)
+}
+
+async fn find_row(connection: &Connection, id: &PartitionId) -> Result<PartitionRow, Failure> {
     let rows = rows(connection).await?;
     rows.into_iter()
         .find(|row| row.id == *id)
@@ -279,7 +331,7 @@ async fn row(connection: &Connection, id: &PartitionId) -> Result<PartitionRow, 
 fn no_such(id: &PartitionId) -> Failure {
     Failure::new(
         Code::NotFound,
-        format!("neither the controller nor the ledger knows partition {id}"),
+        format!("partition {id} not found, neither at the controller nor in the ledger"),
     )
 }
 
@@ -295,12 +347,8 @@ async fn config(
         .ipuof_config(id, gcd)
         .await
         .map_err(controller_failure)?;
-    let format = if format == Format::Table {
-        Format::Json
-    } else {
-        format
-    };
-    // One GCD is what one configuration file holds; several are told apart.
+    let format = if format.is_text() { Format::Json } else { format };
+    // A configuration file has one GCD; several GCDs need the outer document.
     let text = match (config.gcds.as_slice(), gcd) {
         ([one], number) => render(format, &one.clone().for_gcd(number.unwrap_or(0)), String::new)?,
         _ => render(format, &config, String::new)?,
@@ -329,17 +377,17 @@ async fn remove(
             removal.map_err(controller_failure)?;
         }
         None => {
-            let found = connection
+            let listed = connection
                 .controller
                 .list_partitions(None)
                 .await
                 .map_err(controller_failure)?;
-            if found.iter().all(|partition| partition.id != *id) {
+            if listed.iter().all(|partition| partition.id != *id) {
                 return Err(no_such(id));
             }
             return Err(Failure::new(
                 Code::Denied,
-                format!("partition {id} was not made through this ledger; --force removes it all the same"),
+                format!("partition {id} was created by another program; use --force to remove it"),
             ));
         }
         Some(entry) => {
@@ -347,29 +395,27 @@ async fn remove(
                 let owner = entry.owner.as_ref().map(ToString::to_string).unwrap_or_default();
                 return Err(Failure::new(
                     Code::Denied,
-                    format!(
-                        "partition {id} is in use by {owner}; end that run, or take it away with --force"
-                    ),
+                    format!("partition {id} is in use by {owner}; end that run, or use --force"),
                 ));
             }
-            give_back(connection, &entry, force, output).await?;
+            release(connection, &entry, force, output).await?;
         }
     }
     output.say(&format!("partition {id} removed"));
-    if format != Format::Table {
+    if !format.is_text() {
         output.result(&render(format, &Removed { id, removed: true }, String::new)?);
     }
     Ok(Code::Done)
 }
 
-/// Whether a run that still lives holds the partition.
+/// Returns whether a live run holds the partition.
 fn is_in_use(entry: &Entry) -> bool {
-    let of_a_run = entry.owner.as_ref().is_some_and(|owner| owner.kind == OWNER_KIND);
-    of_a_run && Holder::judge(&entry.holder) != HolderState::Dead
+    let is_of_run = entry.owner.as_ref().is_some_and(|owner| owner.kind == OWNER_KIND);
+    is_of_run && Holder::judge(&entry.holder) != HolderState::Dead
 }
 
-/// Gives a partition back, for as long as it takes.
-async fn give_back(
+/// Releases a partition and waits until the controller has removed it.
+async fn release(
     connection: &Connection,
     entry: &Entry,
     force: bool,
@@ -381,7 +427,8 @@ async fn give_back(
             Some(owner) => connection.ledger.release(id, owner, Some(entry.attempt)).await,
             None if force => connection.ledger.release_quarantined(id).await,
             None => {
-                let message = format!("partition {id} is in quarantine: nobody owns it; --force removes it");
+                let message =
+                    format!("partition {id} is quarantined: it has no known owner; use --force to remove it");
                 return Err(Failure::new(Code::Denied, message));
             }
         };
@@ -389,7 +436,7 @@ async fn give_back(
             output.status(None);
             return Ok(());
         };
-        output.status(Some(&format!("partition {id} is being released: {detail}")));
+        output.status(Some(&format!("Releasing partition {id}: {detail}")));
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
@@ -408,13 +455,13 @@ async fn reset(
         .ok_or_else(|| {
             Failure::new(
                 Code::NotFound,
-                format!("partition {id} is not of this ledger, so that nobody can say who uses it"),
+                format!("partition {id} is not in this ledger, so that its users are unknown"),
             )
         })?;
     if is_in_use(&entry) {
         return Err(Failure::new(
             Code::Denied,
-            format!("partition {id} is in use by a run, which resets it by itself"),
+            format!("partition {id} is in use by a run, which resets it itself"),
         ));
     }
     let (Some(owner), false) = (
@@ -423,12 +470,12 @@ async fn reset(
     ) else {
         return Err(Failure::new(
             Code::NotFound,
-            format!("partition {id} does not exist yet"),
+            format!("partition {id} is queued and does not exist yet"),
         ));
     };
     let mut request = Request::named(id.clone(), owner, entry.spec.clone());
     request.instance = entry.instance;
-    // Asking for a newer attempt than the partition was made fresh for resets it.
+    // A newer attempt resets the partition.
     request.attempt = entry.attempt.saturating_add(1);
     activate(connection, request, format, output).await
 }

@@ -1,5 +1,5 @@
-//! `ipuctl plan`: which partitions the jobs of a file ask for, what their first step would be, and why they would have to
-//! wait or cannot run. Nothing is changed.
+//! `ipuctl plan`: prints the partitions that the jobs of a file request, the effects of their first
+//! reconciliation, and whether they fit. Changes nothing.
 
 use std::cmp::Reverse;
 
@@ -14,31 +14,32 @@ use serde::Serialize;
 use crate::cli::{Global, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
 use crate::connection::{Connection, controller_failure, ledger_failure};
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;
 use crate::run::never_fits;
 use crate::table::{Table, render};
 
-/// The uid of a job that does not run: the ids of its partitions are examples.
+/// Uid of a job that does not run; the ids of its partitions are examples.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlanOutput {
-    jobs: Vec<PlannedPartition>,
+    jobs: Vec<PlannedJob>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PlannedPartition {
+struct PlannedJob {
     name: String,
-    /// What is wrong with the manifest; empty if it can run.
+    /// Violations of the manifest; empty if it is valid.
     violations: Vec<Violation>,
     partitions: Vec<RequestedPartition>,
-    /// Workers of each instance.
+    /// Number of workers of each instance.
     workers: u32,
-    /// The effects of the first pass.
+    /// Effects of the first reconciliation.
     effects: Vec<Effect>,
     reasons: Vec<Reason>,
     fit: Option<Fit>,
@@ -53,7 +54,7 @@ struct RequestedPartition {
     spec: PartitionSpec,
 }
 
-/// Whether the partitions of a job fit.
+/// Verdict on the partitions of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum FitResult {
@@ -67,13 +68,14 @@ pub(crate) enum FitResult {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Fit {
     pub(crate) verdict: FitResult,
-    pub(crate) why: String,
+    #[serde(rename = "why")]
+    pub(crate) reason: String,
 }
 
-/// Plans every job of the file.
+/// Plans every job of the file, with the capacity of the controller.
 pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Result<Code, Failure> {
     if !arguments.size.is_empty() || !arguments.if_ended.is_empty() {
-        return Err(super::proxy::needed("plan --size and --if-ended"));
+        return Err(super::proxy::requires_proxy("plan --size and --if-ended"));
     }
     let connection = Connection::open(global, output).await?;
     let done = jobs(arguments, global, output, async |job: &JobSpec| {
@@ -84,7 +86,7 @@ pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Re
     done
 }
 
-/// Plans every job of the file; `fit` tells whether its partitions fit.
+/// Plans every job of the file; `fit` evaluates the capacity for its partitions.
 pub(crate) async fn jobs(
     arguments: Plan,
     global: &Global,
@@ -93,25 +95,27 @@ pub(crate) async fn jobs(
 ) -> Result<Code, Failure> {
     let file = arguments
         .file
-        .ok_or_else(|| Failure::new(Code::Usage, "name a file with IPUJobs"))?;
-    let wanted = ManifestArguments {
+        .ok_or_else(|| Failure::new(Code::Usage, "a file with IPUJobs is required"))?;
+    let selection = ManifestArguments {
         file,
         name: arguments.name,
         set: arguments.set,
     };
-    let manifests = manifest::read(&wanted, output)?;
+    let manifests = manifest::read(&selection, output)?;
     let overrides = Overrides {
         uid: UID.to_owned(),
         allocation: arguments.allocation,
         priority: None,
     };
-    let mut answer = PlanOutput { jobs: Vec::new() };
+    let mut planned = PlanOutput { jobs: Vec::new() };
     for manifest in manifests {
-        answer.jobs.push(one(manifest, &overrides, &fit, output).await?);
+        planned
+            .jobs
+            .push(plan_job(manifest, &overrides, &fit, output).await?);
     }
-    output.result(&render(global.output, &answer, || text_of(&answer))?);
-    let invalid = answer.jobs.iter().any(|job| !job.violations.is_empty());
-    let worst = answer
+    output.result(&render(global.output, &planned, || text_of(&planned))?);
+    let invalid = planned.jobs.iter().any(|job| !job.violations.is_empty());
+    let worst = planned
         .jobs
         .iter()
         .filter_map(|job| job.fit.as_ref())
@@ -120,22 +124,22 @@ pub(crate) async fn jobs(
     Ok(match (invalid, worst) {
         (true, _) => Code::Data,
         (false, Some(FitResult::Never)) => Code::Impossible,
-        (false, Some(FitResult::Waits)) => Code::NoRoom,
+        (false, Some(FitResult::Waits)) => Code::NoCapacity,
         (false, Some(FitResult::Now | FitResult::Unknown) | None) => Code::Done,
     })
 }
 
-async fn one(
+async fn plan_job(
     manifest: Manifest,
     overrides: &Overrides,
     fit: &impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
     output: &Output,
-) -> Result<PlannedPartition, Failure> {
+) -> Result<PlannedJob, Failure> {
     let name = manifest::name_of(&manifest);
     let job = match manifest::parse(manifest, overrides, output) {
         Ok(job) => job,
         Err(violations) => {
-            return Ok(PlannedPartition {
+            return Ok(PlannedJob {
                 name,
                 violations,
                 partitions: Vec::new(),
@@ -156,7 +160,7 @@ async fn one(
         })
         .collect();
     let fit = fit(&spec).await?;
-    Ok(PlannedPartition {
+    Ok(PlannedJob {
         name,
         violations: Vec::new(),
         partitions,
@@ -167,52 +171,70 @@ async fn one(
     })
 }
 
-/// Whether the partitions of a job fit beside what there is and what those ahead in the line could have now.
-async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
+/// The hardware of a controller and the partitions on it.
+pub(crate) struct ObservedInventory {
+    pub(crate) inventory: Inventory,
+    /// Number of IPUs of the topology.
+    ipus: u32,
+}
+
+/// Returns the inventory of the controller; none if it does not report its hardware.
+pub(crate) async fn observe_inventory(connection: &Connection) -> Result<Option<ObservedInventory>, Failure> {
     let controller = &connection.controller;
     let agents = controller.ipu_attributes(&[]).await.map_err(controller_failure)?;
     let agents = agents
         .into_iter()
         .map(|agent| (agent.agent, agent.ipus))
         .collect();
-    let Ok(found) = Topology::from_agents(&agents) else {
-        return Ok(Fit {
-            verdict: FitResult::Unknown,
-            why: "the controller does not tell its hardware".to_owned(),
-        });
+    let Ok(hardware) = Topology::from_agents(&agents) else {
+        return Ok(None);
     };
     let partitions = controller
         .list_partitions(None)
         .await
         .map_err(controller_failure)?;
-    let mut inventory =
-        Inventory::observe(&found.topology, &found.unhealthy, &partitions, |_| true).inventory;
+    let observed = Inventory::observe(&hardware.topology, &hardware.unhealthy, &partitions, |_| true);
+    Ok(Some(ObservedInventory {
+        inventory: observed.inventory,
+        ipus: hardware.topology.ipus(),
+    }))
+}
+
+/// Evaluates whether the partitions of a job fit beside the existing ones and those of earlier requests in
+/// the queue.
+async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
+    let Some(ObservedInventory { mut inventory, ipus }) = observe_inventory(connection).await? else {
+        return Ok(Fit {
+            verdict: FitResult::Unknown,
+            reason: "the controller does not report its hardware".to_owned(),
+        });
+    };
     let request =
         PlacementRequest::of_size(job.partition().size).in_allocation(job.partition().allocation.clone());
-    let ahead = ahead(job, connection).await?;
-    let mut held = None;
+    let ahead = requests_ahead(job, connection).await?;
+    let mut overtaken = None;
     for entry in &ahead {
         let request = PlacementRequest::of_size(entry.spec.size).in_allocation(entry.spec.allocation.clone());
         match place(&inventory, &request, &FirstFit) {
             Placement::Fits(block) => inventory
                 .occupy(entry.id.clone(), block)
-                .map_err(|error| Failure::because(Code::Bug, "try the line out", error))?,
-            _ if entry.overtaken >= QueuePolicy::default().overtake_limit => held = Some(entry),
+                .map_err(|error| Failure::because(Code::Bug, "place the queued requests", error))?,
+            _ if entry.overtaken >= QueuePolicy::default().overtake_limit => overtaken = Some(entry),
             _ => {}
         }
     }
-    let line = match ahead.as_slice() {
+    let queue = match ahead.as_slice() {
         [] => String::new(),
-        [one] => format!("; ahead in the line is {}", one.id),
-        [first, rest @ ..] => format!("; ahead in the line are {} and {} more", first.id, rest.len()),
+        [one] => format!("; ahead in the queue: {}", one.id),
+        [first, rest @ ..] => format!("; ahead in the queue: {} and {} more", first.id, rest.len()),
     };
     for instance in 0..job.instances() {
         match place(&inventory, &request, &FirstFit) {
             Placement::Fits(block) => inventory
                 .occupy(job.partition_id(instance), block)
-                .map_err(|error| Failure::because(Code::Bug, "try the partitions out", error))?,
-            Placement::Impossible(why) => {
-                let reason = Reason::from(why);
+                .map_err(|error| Failure::because(Code::Bug, "place the partitions", error))?,
+            Placement::Impossible(cause) => {
+                let reason = Reason::from(cause);
                 let verdict = if never_fits(&reason) {
                     FitResult::Never
                 } else {
@@ -220,35 +242,36 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
                 };
                 return Ok(Fit {
                     verdict,
-                    why: format!("instance {instance}: {}{line}", reason.message),
+                    reason: format!("instance {instance}: {}{queue}", display::reason(&reason)),
                 });
             }
             other => {
                 return Err(Failure::new(
                     Code::Bug,
-                    format!("an answer that is not known: {other:?}"),
+                    format!("unknown result of a placement: {other:?}"),
                 ));
             }
         }
     }
-    if let Some(held) = held {
+    if let Some(entry) = overtaken {
         return Ok(Fit {
             verdict: FitResult::Waits,
-            why: format!("{} was passed over often enough and goes first{line}", held.id),
+            reason: format!("{} was overtaken too often and starts first{queue}", entry.id),
         });
     }
     Ok(Fit {
         verdict: FitResult::Now,
-        why: format!(
-            "{} of {} IPUs are free then",
+        reason: format!(
+            "{} of {} remain free",
             inventory.free(),
-            found.topology.ipus()
+            display::count(ipus, "IPU")
         ),
     })
 }
 
-/// Those who wait at this controller and would be served before a job that came now, in that order.
-async fn ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Failure> {
+/// Returns the queued requests of this controller that a new job of this priority would wait for, in queue
+/// order.
+async fn requests_ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Failure> {
     let mut entries = connection.ledger.list().await.map_err(ledger_failure)?;
     entries.retain(|entry| {
         matches!(entry.state, EntryState::Waiting { .. })
@@ -262,21 +285,21 @@ async fn ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Fai
     Ok(entries)
 }
 
-fn text_of(answer: &PlanOutput) -> String {
+fn text_of(planned: &PlanOutput) -> String {
     let mut text = String::new();
-    for job in &answer.jobs {
+    for job in &planned.jobs {
         text.push_str(&format!("IPUJob {}\n", job.name));
         for violation in &job.violations {
-            text.push_str(&format!("  cannot run: {violation}\n"));
+            text.push_str(&format!("  Invalid: {violation}\n"));
         }
         if !job.partitions.is_empty() {
             let mut table = Table::new(&["INSTANCE", "IPUS", "GCDS", "REPLICAS", "WORKERS"]);
-            for wanted in &job.partitions {
+            for partition in &job.partitions {
                 table.row([
-                    wanted.instance.to_string(),
-                    wanted.spec.size.to_string(),
-                    wanted.spec.gcds.to_string(),
-                    wanted.spec.replicas.to_string(),
+                    partition.instance.to_string(),
+                    partition.spec.size.to_string(),
+                    partition.spec.gcds.to_string(),
+                    partition.spec.replicas.to_string(),
                     job.workers.to_string(),
                 ]);
             }
@@ -287,18 +310,18 @@ fn text_of(answer: &PlanOutput) -> String {
                 continue;
             };
             text.push_str(&format!(
-                "  first: ask for partition {partition}, size {}\n",
-                spec.size
+                "  First step: create partition {partition} of {}\n",
+                display::count(spec.size.get(), "IPU")
             ));
         }
         if let Some(fit) = &job.fit {
-            let verdict = match fit.verdict {
-                FitResult::Now => "fits now",
-                FitResult::Unknown => "may fit",
-                FitResult::Waits => "would wait",
-                FitResult::Never => "cannot fit",
-            };
-            text.push_str(&format!("  {verdict}: {}\n", fit.why));
+            let reason = &fit.reason;
+            text.push_str(&match fit.verdict {
+                FitResult::Now => format!("  Fits now. {reason}.\n"),
+                FitResult::Unknown => format!("  May fit: {reason}\n"),
+                FitResult::Waits => format!("  Would wait: {reason}\n"),
+                FitResult::Never => format!("  Can never fit: {reason}\n"),
+            });
         }
     }
     text

@@ -1,4 +1,5 @@
-//! `ipuctl --proxy URL …`: the same commands through a proxy, which owns the ledger and serves everybody.
+//! `ipuctl --proxy URL …`: the same commands through a proxy, which owns the ledger and is shared by many
+//! users.
 
 mod capacity;
 mod cordon;
@@ -8,30 +9,32 @@ mod usage;
 
 use std::time::Duration;
 
+use ipu_core::Reason;
 use ipu_proxy_client::{
-    ClientCertificate, ClientError, ClientOptions, PartitionDocument, ProxyClient, TlsFiles, Token,
+    ClientCertificate, ClientError, ClientOptions, CordonDocument, ProxyClient, TlsFiles, Token,
 };
 
 use crate::cli::{Command, Global, Partition};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 
-/// The client of the proxy that was named; an empty name is none, so that one can go past a proxy of the environment.
+/// Returns the client of the configured proxy. An empty URL is none, and overrides the proxy of the
+/// environment.
 pub(crate) fn client(global: &Global) -> Result<Option<ProxyClient>, Failure> {
-    let through = &global.through;
-    let Some(url) = through.proxy.as_ref().filter(|url| !url.is_empty()) else {
+    let arguments = &global.proxy_args;
+    let Some(url) = arguments.proxy.as_ref().filter(|url| !url.is_empty()) else {
         return Ok(None);
     };
     if global.vipu.is_some() {
-        let message = "--vipu and --proxy (IPUCTL_PROXY) exclude each other; --proxy '' leaves the proxy out";
+        let message = "--vipu and --proxy (IPUCTL_PROXY) exclude each other; --proxy '' disables the proxy";
         return Err(Failure::new(Code::Usage, message));
     }
     let mut options = ClientOptions::default();
-    options.token = through.proxy_token_file.clone().map(Token::File);
+    options.token = arguments.proxy_token_file.clone().map(Token::File);
     options.deadline = Duration::from_secs(global.timeout);
-    options.tls = through.proxy_ca.as_ref().map(|ca| {
+    options.tls = arguments.proxy_ca.as_ref().map(|ca| {
         let mut files = TlsFiles::new(ca);
-        if let (Some(certificate), Some(key)) = (&through.proxy_cert, &through.proxy_key) {
+        if let (Some(certificate), Some(key)) = (&arguments.proxy_cert, &arguments.proxy_key) {
             files.own = Some(ClientCertificate::new(certificate, key));
         }
         files
@@ -41,29 +44,29 @@ pub(crate) fn client(global: &Global) -> Result<Option<ProxyClient>, Failure> {
     Ok(Some(client))
 }
 
-/// What only a proxy does.
-pub(crate) fn needed(command: &str) -> Failure {
-    let message = format!("{command} is asked of a proxy: name it with --proxy URL or IPUCTL_PROXY");
+/// Returns the error for a command or flag that only a proxy supports.
+pub(crate) fn requires_proxy(command: &str) -> Failure {
+    let message = format!("{command} requires a proxy: set --proxy URL or IPUCTL_PROXY");
     Failure::new(Code::Usage, message)
 }
 
-/// What a proxy does not do, and what to do instead.
+/// Returns the error for a command that a proxy does not support, with the alternative.
 fn unsupported(command: &str, instead: &str) -> Failure {
     Failure::new(
         Code::Usage,
-        format!("{command} does not go through a proxy: {instead}"),
+        format!("{command} is not supported with a proxy: {instead}"),
     )
 }
 
-/// Does what the command says.
+/// Runs the command.
 pub(crate) async fn run(
     command: Command,
     proxy: &ProxyClient,
     global: &Global,
     output: &Output,
 ) -> Result<Code, Failure> {
-    // It withdraws its request when it is interrupted.
-    let ends_by_itself = matches!(command, Command::Partition(Partition::Create { .. }));
+    // This command withdraws its request when it is interrupted.
+    let handles_interrupt = matches!(command, Command::Partition(Partition::Create { .. }));
     let work = async {
         match command {
             Command::Partition(command) => partition::run(command, proxy, global.output, output).await,
@@ -79,25 +82,28 @@ pub(crate) async fn run(
             Command::Gc => capacity::repair(proxy, global.output, output).await,
             Command::Run(_) => Err(unsupported(
                 "run",
-                "it starts processes on this host; name a controller with --vipu and leave the proxy out with --proxy ''",
+                "it starts processes on this host; use --vipu and --proxy ''",
             )),
             Command::ServerVersion(_) => Err(unsupported(
                 "server-version",
-                "there may be several controllers; `ipuctl controllers` tells their versions",
+                "use `ipuctl controllers`, which shows all versions",
             )),
+            Command::List => Err(unsupported("list", "it lists runs of this host; use --proxy ''")),
+            Command::Map => Err(unsupported("map", "use `ipuctl partition list`")),
             Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
         }
     };
     tokio::select! {
-        done = work => done,
-        _ = tokio::signal::ctrl_c(), if !ends_by_itself => {
+        result = work => result,
+        _ = tokio::signal::ctrl_c(), if !handles_interrupt => {
             output.status(None);
+            output.say("Interrupted.");
             Ok(Code::Signal(2))
         }
     }
 }
 
-/// What an error means for the exit code.
+/// Maps an error of the client to an exit code.
 fn failure(error: ClientError) -> Failure {
     let code = match &error {
         ClientError::Refused { problem, .. } => match (problem.status, problem.code.as_str()) {
@@ -106,7 +112,7 @@ fn failure(error: ClientError) -> Failure {
             }
             (404, _) => Code::NotFound,
             (_, "DoesNotFit") if error.reason().is_some_and(crate::run::never_fits) => Code::Impossible,
-            (_, "DoesNotFit" | "LineFull" | "NamespaceQueueFull") => Code::NoRoom,
+            (_, "DoesNotFit" | "LineFull" | "NamespaceQueueFull") => Code::NoCapacity,
             (_, "ControllerRefused") => Code::Impossible,
             (_, "PartitionFailed") => Code::Unavailable,
             (400..=499, _) => Code::Data,
@@ -114,42 +120,21 @@ fn failure(error: ClientError) -> Failure {
         },
         ClientError::TlsRejected { .. } => Code::Denied,
         ClientError::Token { .. } => Code::NotFound,
-        ClientError::Late { .. } => Code::NoRoom,
+        ClientError::Late { .. } => Code::NoCapacity,
         ClientError::Request { .. } => Code::Bug,
         _ => Code::Unavailable,
     };
     Failure::because(code, "proxy", error)
 }
 
-/// The most blockers that are named; the others are counted.
-const NAMED: usize = 3;
-
-/// Why a partition is not ready, where in the line, and for whom.
-fn why(partition: &PartitionDocument) -> String {
-    let mut text = partition
-        .reason
-        .as_ref()
-        .map(|reason| reason.message.clone())
-        .unwrap_or_default();
-    let Some(waiting) = &partition.waiting else {
-        return text;
-    };
-    text = format!("position {}: {text}", waiting.position);
-    let blockers: Vec<String> = waiting
-        .blockers
-        .iter()
-        .take(NAMED)
-        .map(|blocker| match &blocker.owner {
-            Some(owner) => format!("{owner} ({})", blocker.id),
-            None => blocker.id.to_string(),
-        })
-        .collect();
-    if !blockers.is_empty() {
-        text.push_str(&format!("; held up by {}", blockers.join(", ")));
-        let more = waiting.blockers.len().saturating_sub(NAMED);
-        if more > 0 {
-            text.push_str(&format!(" and {more} more"));
-        }
+/// Returns the cordons of the proxy, if a reason refers to them; none if the proxy does not report them.
+async fn cordons_for<'a>(
+    reasons: impl IntoIterator<Item = &'a Reason>,
+    proxy: &ProxyClient,
+) -> Vec<CordonDocument> {
+    if reasons.into_iter().all(|reason| reason.code != "Excluded") {
+        return Vec::new();
     }
-    text
+    let list = proxy.cordons().await;
+    list.map(|list| list.cordons).unwrap_or_default()
 }

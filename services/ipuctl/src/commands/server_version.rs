@@ -1,4 +1,4 @@
-//! `ipuctl server-version`: what `vipu --server-version` prints, line by line, because scripts take it apart (seed 002
+//! `ipuctl server-version`: prints the same lines as `vipu --server-version`, which scripts parse (seed 002
 //! §5.2 and §8).
 
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table;
 
-/// Prints the controller's version and address.
+/// Prints version and address of the controller; the target in words goes to standard error.
 pub(crate) async fn run(
     arguments: &ServerVersion,
     global: &Global,
@@ -18,6 +18,7 @@ pub(crate) async fn run(
     let connection = Connection::open(global, output).await?;
     let version = connection.version().await.map_err(controller_failure)?;
     let host = connection.address.to_string();
+    output.say(&format!("Target: {}", connection.target()));
     let format = if arguments.json {
         Format::Json
     } else {

@@ -1,4 +1,4 @@
-//! The token by which the ledger knows a run: enough to tell later, without doubt, whether that run still lives.
+//! The token that identifies a run in the ledger, and from which its liveness can be determined later.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::procfs;
 
-/// One `ipuctl` process: pid and start time name it on this boot, in this pid namespace.
+/// Identity of an `ipuctl` process: pid and start time, unique within a boot and a pid namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pid: i32,
@@ -15,23 +15,23 @@ pub(crate) struct Holder {
     namespace: String,
 }
 
-/// What can be said of a holder.
+/// Liveness of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderState {
-    /// It runs.
+    /// The process runs.
     Live,
-    /// It ended.
+    /// The process has ended.
     Dead,
-    /// It cannot be seen from here: another pid namespace, or no token at all.
+    /// The process is not visible: it is in another pid namespace, or there is no valid token.
     Unknown,
 }
 
 impl Holder {
-    /// This very process.
+    /// Returns the identity of this process.
     pub(crate) fn own() -> std::io::Result<Self> {
         let pid = i32::try_from(std::process::id()).map_err(std::io::Error::other)?;
         let started = procfs::process(pid)
-            .ok_or_else(|| std::io::Error::other("/proc does not show this process"))?
+            .ok_or_else(|| std::io::Error::other("this process is missing in /proc"))?
             .started;
         Ok(Self {
             pid,
@@ -41,7 +41,7 @@ impl Holder {
         })
     }
 
-    /// Whether the process that `token` names still runs.
+    /// Returns the liveness of the process of `token`.
     pub(crate) fn judge(token: &str) -> HolderState {
         let (Ok(holder), Ok(boot), Ok(namespace)) = (token.parse::<Self>(), boot(), namespace()) else {
             return HolderState::Unknown;
@@ -65,7 +65,7 @@ fn boot() -> std::io::Result<String> {
         .to_owned())
 }
 
-/// The number of the pid namespace: `pid:[4026531836]` without its wrapping.
+/// Returns the number of the pid namespace, the digits of `pid:[4026531836]`.
 fn namespace() -> std::io::Result<String> {
     let link = fs::read_link("/proc/self/ns/pid")?;
     Ok(link
@@ -85,24 +85,24 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A token that is not of the form that [`Holder`] prints.
+/// Error of a token that does not have the form of [`Holder`].
 #[derive(Debug)]
-pub(crate) struct NotAHolder;
+pub(crate) struct InvalidToken;
 
 impl FromStr for Holder {
-    type Err = NotAHolder;
+    type Err = InvalidToken;
 
-    fn from_str(text: &str) -> Result<Self, NotAHolder> {
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
         let mut parts = text.split(' ');
         let mut value = |name: &str| {
             parts
                 .next()
                 .and_then(|part| part.strip_prefix(name)?.strip_prefix('='))
-                .ok_or(NotAHolder)
+                .ok_or(InvalidToken)
         };
         Ok(Self {
-            pid: value("pid")?.parse().map_err(|_| NotAHolder)?,
-            started: value("started")?.parse().map_err(|_| NotAHolder)?,
+            pid: value("pid")?.parse().map_err(|_| InvalidToken)?,
+            started: value("started")?.parse().map_err(|_| InvalidToken)?,
             boot: value("boot")?.to_owned(),
             namespace: value("pidns")?.to_owned(),
         })
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_whether_its_process_lives() {
+    fn a_token_tells_live_from_dead_processes() {
         let own = Holder::own().unwrap();
         assert_eq!(own.to_string().parse::<Holder>().unwrap(), own);
         assert_eq!(Holder::judge(&own.to_string()), HolderState::Live);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_never_called_dead() {
+    fn a_process_that_is_not_visible_is_never_dead() {
         let own = Holder::own().unwrap();
         let elsewhere = Holder {
             namespace: "1".into(),

@@ -1,4 +1,4 @@
-//! Finds processes in `/proc` and signals them without ever hitting one that merely got a recycled pid.
+//! Finds processes in `/proc` and signals them. A process with a recycled pid is never signalled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,41 +7,41 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The variable that marks every process of a run with the partition that it uses, so that processes that outlived
-/// both `ipuctl` and their supervisor can be found.
+/// Environment variable with the partition of a process. It identifies the processes that outlive both
+/// `ipuctl` and their supervisor.
 pub(crate) const RUN_MARKER: &str = "IPUCTL_PARTITION";
 
-/// One process at one moment.
+/// Snapshot of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// Its number; may be given to another process later.
+    /// Process id; may be reused later.
     pub(crate) pid: i32,
-    /// Its parent's number.
+    /// Process id of the parent.
     pub(crate) parent: i32,
-    /// When it started, in clock ticks since boot: with the pid this names it for good.
+    /// Start time in clock ticks since boot; unique together with the pid.
     pub(crate) started: u64,
-    /// The kernel's letter for its state.
+    /// State as a letter, see proc(5).
     pub(crate) state: char,
 }
 
 impl Process {
-    /// Whether it has ended and is only not yet waited for.
+    /// Returns whether the process has ended, but was not reaped.
     pub(crate) const fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// The process `pid`, if there is one.
+/// Returns the process `pid`.
 pub(crate) fn process(pid: i32) -> Option<Process> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Parses a line of `/proc/<pid>/stat`. The name in brackets may hold blanks and brackets of its own.
+/// Parses a line of `/proc/<pid>/stat`. The name in brackets may contain blanks and brackets.
 fn parse_stat(text: &str) -> Option<Process> {
     let (pid, rest) = text.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // proc(5) counts from 1 and these start at field 3: state 3, parent 4, start time 22.
+    // Fields of proc(5), from 3 on: state 3, parent 4, start time 22.
     Some(Process {
         pid: pid.parse().ok()?,
         parent: fields.get(1)?.parse().ok()?,
@@ -50,7 +50,7 @@ fn parse_stat(text: &str) -> Option<Process> {
     })
 }
 
-/// Every process that can be seen.
+/// Returns all visible processes.
 fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -60,32 +60,33 @@ fn all() -> Vec<Process> {
         .collect()
 }
 
-/// The processes below `root`, ended ones left out.
+/// Returns the descendants of `root` that have not ended.
 pub(crate) fn descendants(root: i32) -> Vec<Process> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for process in all() {
         children.entry(process.parent).or_default().push(process);
     }
-    let mut found = Vec::new();
-    let mut from = vec![root];
-    while let Some(parent) = from.pop() {
+    let mut descendants = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
-            from.push(child.pid);
+            parents.push(child.pid);
             if !child.has_ended() {
-                found.push(child);
+                descendants.push(child);
             }
         }
     }
-    found
+    descendants
 }
 
-/// Signals exactly this process; true if it is gone or may not be signalled, so that there is nothing to wait for.
+/// Signals exactly this process. Returns true if it has ended or cannot be signalled, so that waiting is
+/// useless.
 pub(crate) fn signal(target: &Process, signal: Signal) -> bool {
     let Some(pid) = Pid::from_raw(target.pid) else {
         return true;
     };
-    // The descriptor pins the process; only then is it compared with what was seen, so that the number cannot have
-    // been given to another one in between.
+    // The start time is compared after the descriptor pins the process, so that the pid cannot be reused in
+    // between.
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
         return true;
     };
@@ -98,13 +99,13 @@ pub(crate) fn signal(target: &Process, signal: Signal) -> bool {
     }
 }
 
-/// The processes of this user that carry one of `values` in the variable [`RUN_MARKER`].
+/// Returns the processes of this user with one of `values` in the variable [`RUN_MARKER`].
 pub(crate) fn marked(values: &BTreeSet<String>) -> Vec<Process> {
     if values.is_empty() {
         return Vec::new();
     }
     let prefix = format!("{RUN_MARKER}=");
-    let carries = |process: &Process| {
+    let is_marked = |process: &Process| {
         let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| {
             std::str::from_utf8(entry)
@@ -116,30 +117,31 @@ pub(crate) fn marked(values: &BTreeSet<String>) -> Vec<Process> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     all()
         .into_iter()
-        .filter(|process| process.pid != own && !process.has_ended() && carries(process))
+        .filter(|process| process.pid != own && !process.has_ended() && is_marked(process))
         .collect()
 }
 
-/// Kills every process marked with one of `values`; returns how many there were, and whether all are gone.
+/// Kills all processes marked with one of `values`. Returns their number and whether all have ended.
 ///
-/// A process that is born while `/proc` is read has a marked parent, which this very reading finds: one reading that
-/// finds nothing proves that nothing is left.
-pub(crate) fn end_marked(values: &BTreeSet<String>, patience: Duration) -> (usize, bool) {
-    let mut seen = BTreeSet::new();
-    let until = std::time::Instant::now() + patience;
+/// A process that starts during a scan of `/proc` has a marked parent, which the same scan finds. So one scan
+/// without a result shows that none is left.
+pub(crate) fn end_marked(values: &BTreeSet<String>, timeout: Duration) -> (usize, bool) {
+    let mut killed = BTreeSet::new();
+    let deadline = std::time::Instant::now() + timeout;
     loop {
-        let found = marked(values);
-        if found.is_empty() {
-            return (seen.len(), true);
+        let remaining = marked(values);
+        if remaining.is_empty() {
+            return (killed.len(), true);
         }
-        for process in &found {
-            seen.insert((process.pid, process.started));
+        for process in &remaining {
+            killed.insert((process.pid, process.started));
             signal(process, Signal::KILL);
         }
-        if std::time::Instant::now() > until {
-            return (seen.len(), false);
+        if std::time::Instant::now() > deadline {
+            return (killed.len(), false);
         }
-        // The kernel gives no event for the end of a process that is not a child; the pause only keeps the loop cool.
+        // The kernel reports no event for the end of a process that is not a child; the pause limits the CPU
+        // use.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found_below_its_parent() {
+    fn this_process_is_a_descendant_of_its_parent() {
         let own = process(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(
             descendants(own.parent)
@@ -172,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn a_recycled_number_is_never_signalled() {
+    fn a_process_with_a_recycled_pid_is_never_signalled() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let mut seen = process(i32::try_from(child.id()).unwrap()).unwrap();
-        seen.started += 1;
-        assert!(signal(&seen, Signal::KILL));
+        let mut earlier = process(i32::try_from(child.id()).unwrap()).unwrap();
+        earlier.started += 1;
+        assert!(signal(&earlier, Signal::KILL));
         assert!(child.try_wait().unwrap().is_none());
         child.kill().unwrap();
         child.wait().unwrap();

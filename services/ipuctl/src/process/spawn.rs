@@ -1,4 +1,4 @@
-//! Starts a worker below a supervisor of its own and tells what becomes of it.
+//! Starts a process with its own supervisor, and reports its events.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,57 +14,57 @@ use ipu_core::{Exit, Timestamp};
 
 use crate::output::{Output, OutputTail, Stream};
 
-/// A process to be started.
+/// Description of a process to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawn {
     /// The program and its arguments.
     pub(crate) command: Vec<OsString>,
-    /// Where it runs; here if not given.
+    /// Working directory; that of `ipuctl` if none.
     pub(crate) directory: Option<PathBuf>,
-    /// What is added to the environment of `ipuctl`.
+    /// Variables that are added to the environment of `ipuctl`.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Whether it has the terminal.
+    /// Access to the terminal.
     pub(crate) terminal: Terminal,
 }
 
-/// Whether a process has the terminal of `ipuctl`.
+/// Access of a process to the terminal of `ipuctl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
-    /// No: its input is empty, its output is prefixed.
+    /// The input is empty, and the output gets a prefix.
     Detached,
-    /// Yes: a person works in it.
+    /// The process is interactive.
     Attached,
 }
 
-/// What becomes of a process.
+/// An event of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessEvent {
-    /// It runs.
+    /// The process runs.
     Started,
-    /// It could not be started.
+    /// The process could not be started.
     Failed {
-        /// The exit code that a shell would give: 127 if there is no such program, 126 if it cannot be run.
+        /// Exit code as of a shell: 127 if the program does not exist, 126 if it cannot be executed.
         code: u8,
-        /// Why.
-        why: String,
+        /// Cause of the failure.
+        reason: String,
     },
-    /// It and everything that it started has ended; its output has been read.
-    Gone {
-        /// How it ended.
+    /// The process and all its descendants have ended, and their output was read.
+    Ended {
+        /// Exit of the process.
         exit: Exit,
-        /// When it ended.
+        /// Time of the exit.
         at: Timestamp,
     },
-    /// Its supervisor ended without a word, so that nobody looks after what may be left of it.
+    /// The supervisor ended without a report, so that remaining processes are unsupervised.
     Unsupervised(String),
 }
 
-/// Why no supervisor could be started.
+/// Error of a supervisor that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("start the supervisor of a process")]
 pub(crate) struct SpawnError(#[from] std::io::Error);
 
-/// The way to a running process. Dropping it ends the process, as the end of `ipuctl` does.
+/// Handle of a supervised process. Dropping it ends the process, as the end of `ipuctl` does.
 #[derive(Debug)]
 pub(crate) struct Supervised {
     orders: UnixStream,
@@ -72,13 +72,13 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Asks the process and all that it started to end, and kills what is left after `grace`.
+    /// Terminates the process and its descendants, and kills those that are left after `grace`.
     pub(crate) fn stop(&self, grace: Duration) {
-        // An error means that the supervisor is gone, which is reported as an event.
+        // An error means that the supervisor has ended, which is reported as an event.
         let _ = writeln!(&self.orders, "stop {}", grace.as_millis());
     }
 
-    /// The end of what it has printed so far, at most 2 KiB.
+    /// Returns the last output of the process, at most 2 KiB.
     pub(crate) fn last_lines(&self) -> String {
         self.tail.text()
     }
@@ -90,28 +90,28 @@ impl Drop for Supervised {
     }
 }
 
-/// Starts `what`; `report` is called from other threads, in order, ending with an event that is not `Started`.
+/// Starts a process. `report` is called from other threads, in order; the last event is not `Started`.
 pub(crate) fn start(
-    what: Spawn,
+    spawn: Spawn,
     output: Option<(&Output, &str)>,
     report: impl Fn(ProcessEvent) + Send + 'static,
 ) -> Result<Supervised, SpawnError> {
-    let (orders, theirs) = UnixStream::pair()?;
-    // This very program, even if its file has been replaced since it was started.
+    let (orders, supervisor_end) = UnixStream::pair()?;
+    // The running binary, even if its file was replaced since the start.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ipuctl").arg("__supervise");
-    command.stdin(Stdio::from(OwnedFd::from(theirs)));
-    // A file of another partition that the user's environment names must not lead the process there.
-    command.env_remove("IPUOF_CONFIG_PATH").envs(what.environment);
-    match what.terminal {
+    command.stdin(Stdio::from(OwnedFd::from(supervisor_end)));
+    // A configuration file of the user's environment must not select another partition.
+    command.env_remove("IPUOF_CONFIG_PATH").envs(spawn.environment);
+    match spawn.terminal {
         Terminal::Attached => command.arg("--terminal"),
         Terminal::Detached => command
             .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped()),
     };
-    command.args(&what.command);
-    if let Some(directory) = &what.directory {
+    command.args(&spawn.command);
+    if let Some(directory) = &spawn.directory {
         command.current_dir(directory);
     }
     let mut child = command.spawn()?;
@@ -122,18 +122,18 @@ pub(crate) fn start(
         let out = child
             .stdout
             .take()
-            .map(|pipe| output.pump(pipe, Stream::Out, label, &tail));
+            .map(|pipe| output.forward(pipe, Stream::Out, label, &tail));
         let err = child
             .stderr
             .take()
-            .map(|pipe| output.pump(pipe, Stream::Err, label, &tail));
+            .map(|pipe| output.forward(pipe, Stream::Err, label, &tail));
         readers.extend(out.into_iter().chain(err));
     }
-    let answers = BufReader::new(orders.try_clone()?);
+    let messages = BufReader::new(orders.try_clone()?);
     std::thread::spawn(move || {
-        let last = listen(answers, &mut child, &report);
+        let last = listen(messages, &mut child, &report);
         if !matches!(last, ProcessEvent::Unsupervised(_)) {
-            // Everything that could write has ended, so that the pipes end as well.
+            // All writers have ended, so that the pipes end too.
             for reader in readers {
                 let _ = reader.join();
             }
@@ -143,10 +143,14 @@ pub(crate) fn start(
     Ok(Supervised { orders, tail })
 }
 
-/// Reports what the supervisor says until it has no more to say; answers the last event.
-fn listen(answers: BufReader<UnixStream>, child: &mut Child, report: &impl Fn(ProcessEvent)) -> ProcessEvent {
+/// Reports the messages of the supervisor until its end. Returns the last event.
+fn listen(
+    messages: BufReader<UnixStream>,
+    child: &mut Child,
+    report: &impl Fn(ProcessEvent),
+) -> ProcessEvent {
     let mut last = None;
-    for line in answers.lines().map_while(Result::ok) {
+    for line in messages.lines().map_while(Result::ok) {
         match parse(&line) {
             Some(ProcessEvent::Started) => report(ProcessEvent::Started),
             event => last = event,
@@ -154,8 +158,8 @@ fn listen(answers: BufReader<UnixStream>, child: &mut Child, report: &impl Fn(Pr
     }
     let end = match child.wait() {
         Ok(status) => match (status.code(), status.signal()) {
-            (_, Some(signal)) => format!("its supervisor was ended by signal {signal}"),
-            (code, None) => format!("its supervisor ended with code {}", code.unwrap_or(0)),
+            (_, Some(signal)) => format!("its supervisor was terminated by signal {signal}"),
+            (code, None) => format!("its supervisor exited with code {}", code.unwrap_or(0)),
         },
         Err(error) => format!("its supervisor was lost: {error}"),
     };
@@ -167,10 +171,10 @@ fn parse(line: &str) -> Option<ProcessEvent> {
     match word {
         "started" => Some(ProcessEvent::Started),
         "failed" => {
-            let (code, why) = rest.split_once(' ')?;
+            let (code, reason) = rest.split_once(' ')?;
             Some(ProcessEvent::Failed {
                 code: code.parse().ok()?,
-                why: why.to_owned(),
+                reason: reason.to_owned(),
             })
         }
         "gone" => {
@@ -183,7 +187,7 @@ fn parse(line: &str) -> Option<ProcessEvent> {
             } else {
                 Exit::Code(number)
             };
-            Some(ProcessEvent::Gone { exit, at })
+            Some(ProcessEvent::Ended { exit, at })
         }
         _ => None,
     }
@@ -194,18 +198,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_supervisor_says_is_understood() {
+    fn messages_of_a_supervisor_are_parsed() {
         let at = Timestamp::from_millis(1_700_000_000_000);
         assert_eq!(
             parse("gone code 3 1700000000000"),
-            Some(ProcessEvent::Gone {
+            Some(ProcessEvent::Ended {
                 exit: Exit::Code(3),
                 at
             })
         );
         assert_eq!(
             parse("gone signal 9 1700000000000"),
-            Some(ProcessEvent::Gone {
+            Some(ProcessEvent::Ended {
                 exit: Exit::Signal(9),
                 at
             })
@@ -214,7 +218,7 @@ mod tests {
             parse("failed 127 no such program"),
             Some(ProcessEvent::Failed {
                 code: 127,
-                why: "no such program".into()
+                reason: "no such program".into()
             })
         );
         assert_eq!(parse("gone code"), None);

@@ -1,9 +1,10 @@
-//! `ipuctl __supervise`: the parent of one worker. It is a child subreaper, so that whatever the worker starts, however
-//! it detaches itself, ends up below it; and it sees the end of the socket when `ipuctl` dies, by kill -9 too.
+//! `ipuctl __supervise`: the parent of one worker. It is a child subreaper, so that it stays an ancestor of
+//! all processes that the worker starts, also detached ones. The end of the socket reports the end of
+//! `ipuctl`, also by kill -9.
 //!
-//! One line a message over the socket on standard input. From `ipuctl`: `go`, `stop <grace millis>`, `kill`. To it:
-//! `started`, `failed <code> <why>`, `gone code|signal <n> <unix millis>`. Nothing is started before `go`: an `ipuctl` that
-//! dies while it starts the supervisor leaves none that `/proc` does not show with its marker.
+//! The socket on standard input carries one message a line. From `ipuctl`: `go`, `stop <grace millis>`,
+//! `kill`. To it: `started`, `failed <code> <reason>`, `gone code|signal <n> <unix millis>`. The worker
+//! starts after `go` only: if `ipuctl` ends before, each process that is left has the marker in `/proc`.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,32 +21,32 @@ use rustix::process::{
 
 use super::procfs;
 
-/// How long the rest of a worker may take to end by itself when nobody is left to say how long.
+/// Grace period after the end of `ipuctl`.
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
-/// How long processes that a worker left behind may take to end by themselves.
-const OUTPUT_GRACE: Duration = Duration::from_secs(2);
-/// The first pause between two rounds of killing: a process may fork between two looks.
+/// Grace period of the descendants after the end of the worker.
+const DESCENDANT_GRACE: Duration = Duration::from_secs(2);
+/// First interval between two rounds of SIGKILL: a process may fork between two scans.
 const KILL_INTERVAL: Duration = Duration::from_millis(5);
-/// The longest such pause.
+/// Maximum of that interval.
 const MAX_KILL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked for stopped processes among those that were asked to end.
+/// Interval between two scans for stopped processes among those that were terminated.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 enum Event {
-    /// A child, own or inherited, has ended.
+    /// A child or inherited child has ended.
     Ended {
         pid: Pid,
         status: WaitStatus,
-        /// Whether there is no child any more, hence no descendant either.
-        alone: bool,
+        /// True if no child is left, and so no descendant.
+        is_last: bool,
     },
-    /// End everything, killing what is left after this time.
+    /// Terminate all descendants, and kill those that are left after this time.
     Stop(Duration),
 }
 
-/// Runs `command` until it and everything that it started has ended. `--terminal` as the first argument leaves the
-/// command in this process group and with the terminal as its input.
+/// Runs a command until it and its descendants have ended. With `--terminal` as the first argument, the
+/// command keeps this process group and reads from the terminal.
 pub(crate) fn main(mut arguments: Vec<OsString>) -> ExitCode {
     let terminal = arguments.first().is_some_and(|first| first == "--terminal");
     if terminal {
@@ -53,7 +54,7 @@ pub(crate) fn main(mut arguments: Vec<OsString>) -> ExitCode {
     }
     match supervise(&arguments, terminal) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_parent_is_gone_or_kernel_refuses) => ExitCode::FAILURE,
+        Err(_parent_ended_or_kernel_error) => ExitCode::FAILURE,
     }
 }
 
@@ -83,22 +84,22 @@ fn supervise(command: &[OsString], terminal: bool) -> std::io::Result<()> {
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(|| std::io::Error::other("pid"))?;
-    // Ignored when the parent has died: the thread below sees that as well.
+    // Ignored if the parent has ended: the thread below notices that too.
     let _ = writeln!(socket, "started");
-    let (events, incoming) = channel();
-    let to_loop = events.clone();
-    std::thread::spawn(move || listen(orders, &to_loop));
+    let (events, receiver) = channel();
+    let order_events = events.clone();
+    std::thread::spawn(move || listen(orders, &order_events));
     std::thread::spawn(move || reap(&events));
-    // An interactive shell ignores SIGTERM, and on SIGHUP gives the terminal back before it ends.
+    // An interactive shell ignores SIGTERM, and on SIGHUP restores the terminal before it ends.
     let request = if terminal { Signal::HUP } else { Signal::TERM };
-    let Some((status, at)) = until_alone(main, request, &incoming) else {
-        return writeln!(socket, "failed 126 its end was not seen");
+    let Some((status, at)) = wait_for_all(main, request, &receiver) else {
+        return writeln!(socket, "failed 126 its exit status was lost");
     };
-    let gone = match (status.exit_status(), status.terminating_signal()) {
+    let exit = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("gone code {code}"),
         (None, signal) => format!("gone signal {}", signal.unwrap_or(0)),
     };
-    writeln!(socket, "{gone} {at}")
+    writeln!(socket, "{exit} {at}")
 }
 
 fn spawn(command: &[OsString], terminal: bool) -> std::io::Result<std::process::Child> {
@@ -115,7 +116,7 @@ fn spawn(command: &[OsString], terminal: bool) -> std::io::Result<std::process::
     command.spawn()
 }
 
-/// Passes orders on; the end of the socket is one.
+/// Forwards orders; the end of the socket is one too.
 fn listen(orders: impl Iterator<Item = std::io::Result<String>>, events: &Sender<Event>) {
     for order in orders.map_while(Result::ok) {
         let grace = match order.split_once(' ') {
@@ -129,81 +130,82 @@ fn listen(orders: impl Iterator<Item = std::io::Result<String>>, events: &Sender
     let _ = events.send(Event::Stop(ORPHAN_GRACE));
 }
 
-/// Reaps own and inherited children until there is none.
+/// Reaps children and inherited children until none is left.
 fn reap(events: &Sender<Event>) {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
         let (pid, status) = match wait(WaitOptions::empty()) {
             Ok(Some(ended)) => ended,
             Ok(None) | Err(Errno::INTR) => continue,
             Err(_no_child) => return,
         };
-        let alone = waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD);
-        if events.send(Event::Ended { pid, status, alone }).is_err() || alone {
+        let is_last = waitid(WaitId::All, peek).is_err_and(|error| error == Errno::CHILD);
+        if events.send(Event::Ended { pid, status, is_last }).is_err() || is_last {
             return;
         }
     }
 }
 
-/// Waits until nothing is left; answers how the main child ended, and when (Unix milliseconds).
-fn until_alone(main: Pid, request: Signal, incoming: &Receiver<Event>) -> Option<(WaitStatus, u128)> {
-    let mut ended = None;
-    // When patience ends and killing begins; none while the main child may run on.
+/// Waits until no descendant is left. Returns the exit status of the main child and its time in Unix
+/// milliseconds.
+fn wait_for_all(main: Pid, request: Signal, receiver: &Receiver<Event>) -> Option<(WaitStatus, u128)> {
+    let mut exit = None;
+    // End of the grace period; none while the main child may continue.
     let mut deadline: Option<Instant> = None;
-    let mut pause = KILL_INTERVAL;
+    let mut interval = KILL_INTERVAL;
     loop {
         let event = match deadline {
-            None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => {
-                let left = at.saturating_duration_since(Instant::now());
-                incoming.recv_timeout(if left.is_zero() {
-                    pause
+                let remaining = at.saturating_duration_since(Instant::now());
+                receiver.recv_timeout(if remaining.is_zero() {
+                    interval
                 } else {
-                    left.min(WAKE_INTERVAL)
+                    remaining.min(WAKE_INTERVAL)
                 })
             }
         };
         match event {
-            Ok(Event::Ended { pid, status, alone }) => {
+            Ok(Event::Ended { pid, status, is_last }) => {
                 if pid == main {
-                    ended = Some((status, now_millis()));
+                    exit = Some((status, now_millis()));
                 }
-                if alone {
-                    return ended;
+                if is_last {
+                    return exit;
                 }
                 if pid == main {
-                    deadline.get_or_insert_with(|| end_all(request, OUTPUT_GRACE));
+                    deadline.get_or_insert_with(|| signal_all(request, DESCENDANT_GRACE));
                 }
             }
             Ok(Event::Stop(grace)) => {
-                let at = end_all(request, grace);
+                let at = signal_all(request, grace);
                 deadline = Some(deadline.map_or(at, |before| before.min(at)));
             }
-            Err(RecvTimeoutError::Disconnected) => return ended,
+            Err(RecvTimeoutError::Disconnected) => return exit,
             Err(RecvTimeoutError::Timeout) => {}
         }
         match deadline {
             Some(at) if at <= Instant::now() => {
-                end_all(Signal::KILL, Duration::ZERO);
-                // What does not end at once is stuck in the kernel; it is waited for, but not at full speed.
-                pause = (pause * 2).min(MAX_KILL_INTERVAL);
+                signal_all(Signal::KILL, Duration::ZERO);
+                // A process that does not end immediately is blocked in the kernel.
+                interval = (interval * 2).min(MAX_KILL_INTERVAL);
             }
-            Some(_) => wake_stopped(),
+            Some(_) => continue_stopped(),
             None => {}
         }
     }
 }
 
-/// Signals every descendant; answers when the grace ends.
-fn end_all(signal: Signal, grace: Duration) -> Instant {
+/// Signals all descendants. Returns the end of the grace period.
+fn signal_all(signal: Signal, grace: Duration) -> Instant {
     for process in descendants() {
         procfs::signal(&process, signal);
     }
     Instant::now() + grace
 }
 
-/// Lets stopped processes go on: they would otherwise see the request to end only when they are killed.
-fn wake_stopped() {
+/// Continues stopped processes, which would otherwise not handle SIGTERM before they are killed.
+fn continue_stopped() {
     for process in descendants().iter().filter(|process| process.state == 'T') {
         procfs::signal(process, Signal::CONT);
     }

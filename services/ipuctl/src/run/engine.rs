@@ -1,5 +1,5 @@
-//! One run: observe, plan, check, apply, record, wake. Every decision is `ipu_core::plan`'s; here is only what it is
-//! asked with and what is done with its answer.
+//! The reconciliation loop of one run: observe, plan, check, apply, record, wait. All decisions are those of
+//! `ipu_core::plan`.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,67 +11,67 @@ use ipu_core::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::host_job::HostJob;
-use super::partitions::{CHECK, Changed, Partitions};
+use super::partitions::{CHECK_INTERVAL, Partitions, Progress};
 use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
 use super::signals::Signals;
-use super::{RunContext, progress::Progress};
+use super::{RunContext, progress_display::ProgressDisplay};
 use crate::clock::now;
 use crate::exit_code::{Code, Failure};
 
-/// The pause between two looks at a partition that the controller is working on. It takes milliseconds at the simulated
-/// Pod and seconds at a real one.
+/// Interval between two polls of a partition that the controller creates or removes. That takes milliseconds
+/// at the simulated IPU-POD and seconds at a real one.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The pause between two looks at the line. Somebody else's release is seen this much later at the worst.
+/// Interval between two polls of the queue, which bounds the delay after a release by another owner.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a call to the controller that is under way may take when a signal comes.
-const SIGNAL_GRACE: Duration = Duration::from_secs(1);
-/// How often the ledger or the controller may fail in a row before the run gives up, one pause apart.
-const FAILURES: u32 = 20;
-/// The pause after such a failure.
-const FAILURE_PAUSE: Duration = Duration::from_millis(500);
+/// Timeout of a reconciliation in progress when a signal arrives.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of consecutive failures of the ledger or the controller before the run fails.
+const MAX_FAILURES: u32 = 20;
+/// Interval between two attempts after such a failure.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One run of one job.
 pub(crate) struct Engine<'a> {
     job: &'a HostJob,
-    setting: &'a RunContext,
+    context: &'a RunContext,
     partitions: Partitions,
     processes: Processes,
-    news: UnboundedReceiver<ProcessUpdate>,
-    progress: Progress,
+    updates: UnboundedReceiver<ProcessUpdate>,
+    progress: ProgressDisplay,
     submitted: Timestamp,
     status: JobStatus,
     concluded: Option<JobStatus>,
     deleted: bool,
-    /// Why the run is given up, if it is.
+    /// Cause of the failure of the run, if any.
     failure: Option<Failure>,
-    /// Ledger or controller failures in a row.
+    /// Number of consecutive failures of the ledger or the controller.
     failures: u32,
 }
 
-/// How a run ended.
+/// Result of a run.
 pub(crate) struct RunResult {
-    /// What was recorded last.
+    /// Last recorded status.
     pub(crate) status: JobStatus,
-    /// What was recorded when the job finished by itself, if it did.
+    /// Status at the end of the job; none if the run was interrupted.
     pub(crate) concluded: Option<JobStatus>,
     pub(crate) processes: Processes,
     pub(crate) failure: Option<Failure>,
-    /// The signal that ended it, if one did.
+    /// Number of the signal that ended the run, if any.
     pub(crate) signal: Option<u8>,
-    /// Partitions that could not be given back.
-    pub(crate) left: Vec<PartitionId>,
+    /// Partitions that could not be released.
+    pub(crate) unreleased: Vec<PartitionId>,
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(job: &'a HostJob, setting: &'a RunContext, partitions: Partitions) -> Self {
-        let (sender, news) = unbounded_channel();
+    pub(crate) fn new(job: &'a HostJob, context: &'a RunContext, partitions: Partitions) -> Self {
+        let (sender, updates) = unbounded_channel();
         Self {
             job,
-            setting,
+            context,
             partitions,
-            processes: Processes::new(setting.output.clone(), setting.grace, sender),
-            news,
-            progress: Progress::new(setting.output.clone()),
+            processes: Processes::new(context.output.clone(), context.grace, sender),
+            updates,
+            progress: ProgressDisplay::new(context.output.clone()),
             submitted: now(),
             status: JobStatus::default(),
             concluded: None,
@@ -81,16 +81,16 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Runs the job to its end, and gives back everything that it held.
+    /// Runs the job to its end and releases all its partitions.
     pub(crate) async fn run(mut self, mut signals: Signals) -> RunResult {
         loop {
-            let (plan, finished) = match self.pass_or_signal(&mut signals).await {
+            let (plan, finished) = match self.reconcile_or_signal(&mut signals).await {
                 None if signals.count() > 2 => break,
                 None => continue,
-                Some(Ok(done)) => done,
+                Some(Ok(reconciled)) => reconciled,
                 Some(Err(failure)) => {
-                    let pause = self.fail(failure);
-                    if self.failures > FAILURES || signals.count() > 2 {
+                    let pause = self.on_failure(failure);
+                    if self.failures > MAX_FAILURES || signals.count() > 2 {
                         break;
                     }
                     self.wait(pause, &mut signals).await;
@@ -102,75 +102,76 @@ impl<'a> Engine<'a> {
                 break;
             }
             if self.status.phase.is_finished() && !self.deleted {
-                // The end of the process counts as the deletion of the job: nothing is kept for later.
+                // The end of the command counts as the deletion of the job, so that nothing is retained.
                 self.concluded = Some(self.status.clone());
                 self.deleted = true;
                 continue;
             }
             self.wait(
                 plan.requeue_after
-                    .map_or(self.patience(), |wake| wake.min(self.patience())),
+                    .map_or(self.poll_interval(), |after| after.min(self.poll_interval())),
                 &mut signals,
             )
             .await;
         }
-        self.setting.output.status(None);
+        self.context.output.status(None);
         RunResult {
             status: self.status,
             concluded: self.concluded,
             processes: self.processes,
             failure: self.failure,
             signal: signals.first(),
-            left: self.partitions.left(),
+            unreleased: self.partitions.unreleased(),
         }
     }
 
-    /// One pass, unless a signal comes meanwhile: then it may end what it is about for a moment only, so that a controller
-    /// that hangs does not keep the workers from being ended. Dropping it half-way is what a failed call is, too.
-    async fn pass_or_signal(&mut self, signals: &mut Signals) -> Option<Result<(Plan, bool), Failure>> {
-        let before = signals.count();
-        let done = {
-            let mut pass = pin!(self.pass());
+    /// Reconciles once. After a signal the reconciliation has [`SIGNAL_TIMEOUT`] to finish, so that a hanging
+    /// controller does not delay the end of the workers. Cancelling it has the same effect as a failed call.
+    async fn reconcile_or_signal(&mut self, signals: &mut Signals) -> Option<Result<(Plan, bool), Failure>> {
+        let count_before = signals.count();
+        let result = {
+            let mut reconciliation = pin!(self.reconcile());
             tokio::select! {
-                done = &mut pass => Some(done),
-                () = signals.next() => tokio::time::timeout(SIGNAL_GRACE, pass).await.ok(),
+                result = &mut reconciliation => Some(result),
+                () = signals.next() => tokio::time::timeout(SIGNAL_TIMEOUT, reconciliation).await.ok(),
             }
         };
-        if signals.count() == before {
-            return done;
+        if signals.count() == count_before {
+            return result;
         }
         self.on_signal(signals.count());
-        // A plan from before the signal is not waited with.
-        done.filter(|done| !matches!(done, Ok((_, false))))
+        // A plan from before the signal is obsolete.
+        result.filter(|result| !matches!(result, Ok((_, false))))
     }
 
-    /// One pass; the plan, and whether nothing of the job is left.
-    async fn pass(&mut self) -> Result<(Plan, bool), Failure> {
+    /// Plans and applies until the plan has no further effect. Returns the plan, and whether the job is
+    /// finalized.
+    async fn reconcile(&mut self) -> Result<(Plan, bool), Failure> {
         loop {
-            while let Ok(news) = self.news.try_recv() {
-                self.processes.on_update(news);
+            while let Ok(update) = self.updates.try_recv() {
+                self.processes.on_update(update);
             }
             let observation = self.observe().await?;
             let plan = plan(&self.job.spec, &observation);
-            let broken = check_plan(&self.job.spec, &observation, &plan);
-            if let Some(first) = broken.first() {
+            let violations = check_plan(&self.job.spec, &observation, &plan);
+            if let Some(violation) = violations.first() {
                 self.processes.kill_all();
                 return Err(Failure::new(
                     Code::Bug,
-                    format!("the plan breaks a rule of its own: {first}"),
+                    format!("the plan violates a rule: {violation}"),
                 ));
             }
-            let mut moved = false;
+            let mut has_changed = false;
             for effect in &plan.effects {
                 if matches!(effect, Effect::Finalize) {
                     self.status = plan.status.clone();
                     return Ok((plan, true));
                 }
-                moved |= self.apply(effect).await?;
+                has_changed |= self.apply(effect).await?;
             }
             self.status = plan.status.clone();
-            // A plan that moved something tells of what was before.
-            if !moved {
+            // After a change, the reasons of the plan are obsolete.
+            if !has_changed {
                 self.progress.show(&plan, self.partitions.waiting());
                 return Ok((plan, false));
             }
@@ -193,7 +194,8 @@ impl<'a> Engine<'a> {
         Ok(observation)
     }
 
-    /// Applies one effect; whether something is different now, so that it is worth looking again at once.
+    /// Applies one effect. Returns whether the state changed, so that the job is reconciled again
+    /// immediately.
     async fn apply(&mut self, effect: &Effect) -> Result<bool, Failure> {
         match effect {
             Effect::EnsurePartition {
@@ -206,7 +208,7 @@ impl<'a> Engine<'a> {
                     .partitions
                     .ensure(&self.job.spec, *instance, *attempt, spec)
                     .await?;
-                Ok(matches!(step, Changed::Moved))
+                Ok(matches!(step, Progress::Changed))
             }
             Effect::ResetPartition {
                 instance,
@@ -216,25 +218,25 @@ impl<'a> Engine<'a> {
                 .partitions
                 .reset(*instance, *attempt, partition)
                 .await
-                .map(|step| matches!(step, Changed::Moved)),
+                .map(|step| matches!(step, Progress::Changed)),
             Effect::StartWorker {
                 instance,
                 worker,
                 attempt,
                 partition,
             } => {
-                let which = ProcessId {
+                let id = ProcessId {
                     instance: *instance,
                     role: ProcessRole::Worker(*worker),
                 };
-                let what = self.job.worker(self.partitions.address(), partition, *worker);
-                let label = self.job.label(which);
+                let spawn = self.job.worker(self.partitions.address(), partition, *worker);
+                let label = self.job.label(id);
                 self.processes.start(StartProcess {
-                    which,
+                    id,
                     attempt: *attempt,
                     partition: partition.clone(),
                     label,
-                    what,
+                    spawn,
                 });
                 Ok(true)
             }
@@ -243,19 +245,19 @@ impl<'a> Engine<'a> {
                 attempt,
                 partition,
             } => {
-                let which = ProcessId {
+                let id = ProcessId {
                     instance: *instance,
                     role: ProcessRole::Launcher,
                 };
                 let address = self.partitions.address();
-                let what = self.job.launcher(self.setting, address, partition, *instance)?;
-                let label = self.job.label(which);
+                let spawn = self.job.launcher(self.context, address, partition, *instance)?;
+                let label = self.job.label(id);
                 self.processes.start(StartProcess {
-                    which,
+                    id,
                     attempt: *attempt,
                     partition: partition.clone(),
                     label,
-                    what,
+                    spawn,
                 });
                 Ok(true)
             }
@@ -264,11 +266,11 @@ impl<'a> Engine<'a> {
                 worker,
                 attempt,
             } => {
-                let which = ProcessId {
+                let id = ProcessId {
                     instance: *instance,
                     role: ProcessRole::Worker(*worker),
                 };
-                Ok(self.processes.stop(which, *attempt))
+                Ok(self.processes.stop(id, *attempt))
             }
             Effect::StopLauncher { instance, attempt } => Ok(self.processes.stop(
                 ProcessId {
@@ -283,69 +285,67 @@ impl<'a> Engine<'a> {
                 partition,
             } => {
                 let step = self.partitions.release(*instance, *attempt, partition).await?;
-                Ok(matches!(step, Changed::Moved))
+                Ok(matches!(step, Progress::Changed))
             }
-            other => Err(Failure::new(
-                Code::Bug,
-                format!("an effect that this program does not know: {other:?}"),
-            )),
+            other => Err(Failure::new(Code::Bug, format!("unknown effect: {other:?}"))),
         }
     }
 
-    /// How long to wait at most although nothing is heard: what happens in the ledger is only seen by looking.
-    fn patience(&self) -> Duration {
+    /// Returns the maximum wait without an update: changes of the ledger are polled.
+    fn poll_interval(&self) -> Duration {
         let partitions = self.partitions.facts();
-        let any = |wanted: fn(&PartitionFacts) -> bool| partitions.values().any(wanted);
+        let any = |predicate: fn(&PartitionFacts) -> bool| partitions.values().any(predicate);
         if any(|facts| matches!(facts, PartitionFacts::Pending { .. } | PartitionFacts::Releasing)) {
             POLL_INTERVAL
         } else if any(|facts| matches!(facts, PartitionFacts::Waiting { .. })) {
             QUEUE_POLL_INTERVAL
         } else {
-            CHECK
+            CHECK_INTERVAL
         }
     }
 
-    /// Waits for news, a signal or the end of `patience`.
-    async fn wait(&mut self, patience: Duration, signals: &mut Signals) {
+    /// Waits for an update of a process, a signal, or `timeout`.
+    async fn wait(&mut self, timeout: Duration, signals: &mut Signals) {
         tokio::select! {
-            Some(news) = self.news.recv() => self.processes.on_update(news),
+            Some(update) = self.updates.recv() => self.processes.on_update(update),
             () = signals.next() => self.on_signal(signals.count()),
-            () = tokio::time::sleep(patience) => {}
+            () = tokio::time::sleep(timeout) => {}
         }
     }
 
-    /// Does what the `count`th signal asks for.
+    /// Handles the signal number `count` of this run: the first ends the workers, later ones kill them.
     fn on_signal(&mut self, count: u32) {
         if self.deleted && count > 1 {
-            self.setting.output.warn("killing the workers");
+            self.context.output.warn("killing the workers");
             self.processes.kill_all();
         } else {
-            self.setting
+            self.context
                 .output
-                .warn("ending the workers; once more to kill them");
+                .warn("stopping the workers; repeat the signal to kill them");
             self.deleted = true;
         }
     }
 
-    /// Takes in that a pass failed: what can be repeated is, and the rest ends the run. Answers how long to wait.
-    fn fail(&mut self, failure: Failure) -> Duration {
+    /// Handles a failed reconciliation: an unavailable controller is retried, other failures end the run.
+    /// Returns the pause before the next attempt.
+    fn on_failure(&mut self, failure: Failure) -> Duration {
         self.failures += 1;
-        let passing = matches!(failure.code, Code::Unavailable);
-        if passing && self.failures <= FAILURES {
-            self.setting
+        let is_transient = matches!(failure.code, Code::Unavailable);
+        if is_transient && self.failures <= MAX_FAILURES {
+            self.context
                 .output
-                .status(Some(&format!("trying again: {}", failure.chain())));
-            return FAILURE_PAUSE;
+                .status(Some(&format!("Retrying: {}", failure.chain())));
+            return RETRY_INTERVAL;
         }
-        self.setting.output.status(None);
-        // The first failure ends the run at once; one on the way out is worth a pause.
+        self.context.output.status(None);
+        // The first failure ends the run immediately; one during the cleanup is retried after a pause.
         let pause = if self.deleted {
-            FAILURE_PAUSE
+            RETRY_INTERVAL
         } else {
             Duration::ZERO
         };
         if self.failure.is_none() {
-            self.setting.output.error(&failure.chain());
+            self.context.output.error(&failure.chain());
             self.failure = Some(failure);
         }
         self.deleted = true;

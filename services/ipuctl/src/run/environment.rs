@@ -1,4 +1,5 @@
-//! What a process of a job finds in its environment: the user's variables (inherited), the container's, the partition's.
+//! Environment of the processes of a job: the variables of the user (inherited), of the container and of the
+//! partition.
 
 use ipu_core::{EnvVar, IpuofEnv, PartitionId};
 
@@ -9,8 +10,9 @@ use crate::process::RUN_MARKER;
 /// Names and values.
 pub(crate) type Variables = Vec<(String, String)>;
 
-/// What leads to the partition cannot be overridden: a stale value would lead a job to another one's IPUs.
-const FIXED: [&str; 5] = [
+/// Variables that select the partition. A manifest cannot override them: a stale value would select another
+/// job's IPUs.
+const RESERVED: [&str; 5] = [
     "IPUOF_VIPU_API_HOST",
     "IPUOF_VIPU_API_PORT",
     "IPUOF_VIPU_API_PARTITION_ID",
@@ -18,8 +20,8 @@ const FIXED: [&str; 5] = [
     SIMULATED_MARK,
 ];
 
-/// The variables of a worker: `container`'s, in which `$(NAME)` refers to earlier ones and to the partition's, on top
-/// of the partition's.
+/// Returns the variables of a worker: those of the partition, then those of `container`. There `$(NAME)`
+/// refers to variables of the partition and to earlier ones.
 pub(crate) fn worker(
     ipuof: &IpuofEnv,
     mark: Option<&str>,
@@ -39,46 +41,47 @@ pub(crate) fn worker(
     variables
 }
 
-/// The variables of a launcher: a worker's without its GCD, because a launcher serves all of them; then what MPI needs,
-/// then the launcher's own.
+/// Returns the variables of a launcher: those of a worker without the GCD, because a launcher serves all
+/// GCDs, then those of MPI, then those of the launcher.
 pub(crate) fn launcher(
     ipuof: &IpuofEnv,
     mark: Option<&str>,
     container: &[EnvVar],
     partition: &PartitionId,
     mpi: Vec<(&'static str, String)>,
-    own: &[EnvVar],
+    launcher_env: &[EnvVar],
 ) -> Variables {
     let mut variables = worker(ipuof, mark, container, partition);
     variables.retain(|(name, _)| name != "IPUOF_VIPU_API_GCD_ID");
     variables.extend(mpi.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    add(&mut variables, own);
+    add(&mut variables, launcher_env);
     variables
 }
 
-fn add(variables: &mut Variables, container: &[EnvVar]) {
-    for EnvVar { name, value, .. } in container {
-        if FIXED.contains(&name.as_str()) || name == RUN_MARKER {
+/// Adds variables in order, each with its references expanded.
+fn add(variables: &mut Variables, env: &[EnvVar]) {
+    for EnvVar { name, value, .. } in env {
+        if RESERVED.contains(&name.as_str()) || name == RUN_MARKER {
             continue;
         }
-        let value = expand(value, |name| look_up(variables, name));
-        variables.retain(|(known, _)| known != name);
+        let value = expand(value, |name| lookup(variables, name));
+        variables.retain(|(other, _)| other != name);
         variables.push((name.clone(), value));
     }
 }
 
-/// A command with its references put in.
+/// Returns the command with its references expanded.
 pub(crate) fn command(words: &[String], variables: &Variables) -> Vec<String> {
     words
         .iter()
-        .map(|word| expand(word, |name| look_up(variables, name)))
+        .map(|word| expand(word, |name| lookup(variables, name)))
         .collect()
 }
 
-fn look_up(variables: &Variables, name: &str) -> Option<String> {
+fn lookup(variables: &Variables, name: &str) -> Option<String> {
     variables
         .iter()
-        .find(|(known, _)| known == name)
+        .find(|(other, _)| other == name)
         .map(|(_, value)| value.clone())
 }
 
@@ -101,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn references_see_earlier_variables_and_the_partition() {
+    fn a_reference_expands_to_an_earlier_variable_or_one_of_the_partition() {
         let variables = of(&[
             var("A", "$(IPUOF_VIPU_API_GCD_ID)"),
             var("B", "$(A)-$(C)"),
             var("C", "late"),
         ]);
-        assert_eq!(look_up(&variables, "B").unwrap(), "3-$(C)");
+        assert_eq!(lookup(&variables, "B").unwrap(), "3-$(C)");
         assert_eq!(
             command(&["run".into(), "--gcd=$(A)".into()], &variables),
             ["run", "--gcd=3"]
@@ -115,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_cannot_lead_its_workers_to_another_partition() {
+    fn a_manifest_cannot_override_the_variables_of_the_partition() {
         let variables = of(&[
             var("IPUOF_VIPU_API_PARTITION_ID", "p64"),
             var("IPUOF_VIPU_API_TIMEOUT", "600"),
         ]);
         assert_eq!(
-            look_up(&variables, "IPUOF_VIPU_API_PARTITION_ID").unwrap(),
+            lookup(&variables, "IPUOF_VIPU_API_PARTITION_ID").unwrap(),
             "p-a-0"
         );
-        assert_eq!(look_up(&variables, "IPUOF_VIPU_API_TIMEOUT").unwrap(), "600");
+        assert_eq!(lookup(&variables, "IPUOF_VIPU_API_TIMEOUT").unwrap(), "600");
         let names: std::collections::BTreeSet<&str> =
             variables.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names.len(), variables.len(), "no name twice: {variables:?}");
+        assert_eq!(names.len(), variables.len(), "names are unique: {variables:?}");
     }
 
     #[test]
-    fn a_launcher_belongs_to_no_gcd() {
+    fn a_launcher_has_no_gcd() {
         let id = PartitionId::new("p-a-0").unwrap();
         let variables = launcher(
             &IpuofEnv::new("h", 1, id.clone(), 0),
@@ -141,7 +144,7 @@ mod tests {
             vec![("OMPI_X", "1".into())],
             &[var("OMPI_X", "2")],
         );
-        assert_eq!(look_up(&variables, "IPUOF_VIPU_API_GCD_ID"), None);
-        assert_eq!(look_up(&variables, "OMPI_X").unwrap(), "2");
+        assert_eq!(lookup(&variables, "IPUOF_VIPU_API_GCD_ID"), None);
+        assert_eq!(lookup(&variables, "OMPI_X").unwrap(), "2");
     }
 }

@@ -1,4 +1,4 @@
-//! A job as this host runs it: which command a worker or a launcher becomes, where, with which variables.
+//! Maps a job to processes of this host: command, working directory and environment of workers and launchers.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -16,12 +16,12 @@ use super::remote_exec::{self, WorkerFile};
 use crate::exit_code::{Code, Failure};
 use crate::process::{Spawn, Terminal};
 
-/// Where the processes of a job reach the controller.
+/// Address of the controller for the processes of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// What tells an `ipuctl` among the processes that this is the simulated Pod of its own user.
+    /// Identifies the simulated IPU-POD to an `ipuctl` among the processes.
     pub(crate) mark: Option<String>,
 }
 
@@ -34,20 +34,25 @@ pub(crate) struct HostJob {
 }
 
 impl HostJob {
-    /// The job, if everything that it names is there: found out before anything is allocated.
+    /// Creates the job, before any partition is requested.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotFound`] if the working directory or a program does not exist, [`Code::Data`] without a
+    /// command.
     pub(crate) fn new(spec: JobSpec, container: HostContainer) -> Result<Self, Failure> {
         let directory = container
             .working_dir
             .as_ref()
             .filter(|text| !text.is_empty())
             .map(PathBuf::from);
-        if let Some(missing) = directory.as_ref().filter(|path| !path.is_dir()) {
+        if let Some(path) = directory.as_ref().filter(|path| !path.is_dir()) {
             return Err(Failure::new(
                 Code::NotFound,
                 format!(
-                    "workingDir {:?} of container {:?} is not a directory of this host; create it or change it with \
+                    "workingDir {:?} of container {:?} is not a directory of this host; create it, or set it with \
                      --set 'workers.template.spec.containers[0].workingDir=DIR'",
-                    missing, container.name
+                    path, container.name
                 ),
             ));
         }
@@ -61,17 +66,17 @@ impl HostJob {
     }
 
     fn require_programs(&self) -> Result<(), Failure> {
-        let workers = self.container.program();
-        if workers.is_none() && matches!(self.spec.shape(), JobKind::Workers) {
+        let command = self.container.program();
+        if command.is_none() && matches!(self.spec.shape(), JobKind::Workers) {
             return Err(Failure::new(
                 Code::Data,
                 format!(
-                    "container {:?} has no command, and on a host its image's own is not known",
+                    "container {:?} has no command; a host does not use that of the image",
                     self.container.name
                 ),
             ));
         }
-        // The variables of a partition that does not exist yet cannot name a program.
+        // The partition does not exist yet; its variables do not name programs.
         let id = self.spec.partition_id(0);
         let variables = self.worker_variables(
             &Address {
@@ -82,14 +87,14 @@ impl HostJob {
             &id,
             0,
         );
-        self.require(workers.as_deref(), &variables)?;
+        self.require_program(command.as_deref(), &variables)?;
         if let JobKind::Launcher { command } = self.spec.shape() {
-            self.require(Some(command), &variables)?;
+            self.require_program(Some(command), &variables)?;
         }
         Ok(())
     }
 
-    fn require(&self, command: Option<&[String]>, variables: &Variables) -> Result<(), Failure> {
+    fn require_program(&self, command: Option<&[String]>, variables: &Variables) -> Result<(), Failure> {
         let Some(program) =
             command.and_then(|words| environment::command(words, variables).into_iter().next())
         else {
@@ -99,7 +104,7 @@ impl HostJob {
             .iter()
             .find(|(name, _)| name == "PATH")
             .map(|(_, path)| OsString::from(path));
-        if find_program(
+        if is_executable(
             &program,
             self.directory.as_deref(),
             path.or_else(|| std::env::var_os("PATH")),
@@ -108,32 +113,33 @@ impl HostJob {
         }
         Err(Failure::new(
             Code::NotFound,
-            format!("program {program:?} is not on this host: not in PATH, or not executable"),
+            format!("program {program:?} not found on this host: not in PATH, or not executable"),
         ))
     }
 
-    /// What people call a process.
-    pub(crate) fn label(&self, which: ProcessId) -> String {
-        match which.role {
+    /// Returns the name of a process for people.
+    pub(crate) fn label(&self, id: ProcessId) -> String {
+        match id.role {
             ProcessRole::Worker(worker) => {
-                format!("worker-{}", self.spec.worker_index(which.instance, worker))
+                format!("worker-{}", self.spec.worker_index(id.instance, worker))
             }
-            ProcessRole::Launcher if self.spec.instances() > 1 => format!("launcher-{}", which.instance),
+            ProcessRole::Launcher if self.spec.instances() > 1 => format!("launcher-{}", id.instance),
             ProcessRole::Launcher => "launcher".to_owned(),
         }
     }
 
-    /// What worker `worker` of an instance becomes; nothing if it only waits for what a launcher starts on it.
+    /// Returns the program of worker `worker` of an instance; none if a launcher starts the processes on it.
     pub(crate) fn worker(&self, address: &Address, partition: &PartitionId, worker: u32) -> Option<Spawn> {
         let variables = self.worker_variables(address, partition, worker);
         let command = environment::command(&self.container.program()?, &variables);
         Some(self.spawn(command, variables, Terminal::Detached))
     }
 
-    /// What the launcher of an instance becomes; nothing if it only holds the partition for people who come from elsewhere.
+    /// Returns the program of the launcher of an instance; none for a session without a terminal, which only
+    /// holds the partition.
     pub(crate) fn launcher(
         &self,
-        setting: &RunContext,
+        context: &RunContext,
         address: &Address,
         partition: &PartitionId,
         instance: u32,
@@ -145,10 +151,10 @@ impl HostJob {
             })
             .collect();
         let mpi = remote_exec::prepare(
-            &setting.directory,
+            &context.directory,
             &self.spec,
             instance,
-            &setting.mpi_interface,
+            &context.mpi_interface,
             workers,
         )
         .map_err(|error| Failure::because(Code::Host, "write the files for mpirun", error))?;
@@ -170,38 +176,35 @@ impl HostJob {
                 if self.spec.workers_per_instance() == 1 {
                     variables.push(("IPUOF_VIPU_API_GCD_ID".to_owned(), "0".to_owned()));
                 }
-                Ok(self.session(setting, variables, *ttl))
+                Ok(self.session(context, variables, *ttl))
             }
             JobKind::Workers => Err(Failure::new(
                 Code::Bug,
-                "a launcher was planned for a job without one",
+                "the plan starts a launcher for a job without one",
             )),
-            other => Err(Failure::new(
-                Code::Bug,
-                format!("a job of an unknown shape: {other:?}"),
-            )),
+            other => Err(Failure::new(Code::Bug, format!("unknown kind of job: {other:?}"))),
         }
     }
 
-    /// A shell on the terminal, or what a person elsewhere needs.
-    fn session(&self, setting: &RunContext, variables: Variables, ttl: Duration) -> Option<Spawn> {
+    /// Returns a shell on the terminal. Without a terminal, prints the variables and returns none.
+    fn session(&self, context: &RunContext, variables: Variables, ttl: Duration) -> Option<Spawn> {
         let seconds = ttl.as_secs();
         if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
             let shell = std::env::var("SHELL").ok().filter(|shell| !shell.is_empty());
             let shell = shell.unwrap_or_else(|| "/bin/sh".to_owned());
-            setting.output.say(&format!(
-                "{shell} with the partition's variables, for {seconds} s at most:"
+            context.output.say(&format!(
+                "Starting {shell} with the partition's variables, for at most {seconds} s."
             ));
             return Some(self.spawn(vec![shell], variables, Terminal::Attached));
         }
-        setting.output.say(&format!(
-            "no terminal: the partition is held for {seconds} s, for processes that have set:"
+        context.output.say(&format!(
+            "No terminal: the partition is held for {seconds} s. Its variables:"
         ));
         let exports: Vec<String> = variables
             .iter()
             .map(|(name, value)| format!("export {name}='{}'\n", value.replace('\'', "'\\''")))
             .collect();
-        setting.output.result(&exports.concat());
+        context.output.result(&exports.concat());
         None
     }
 
@@ -232,18 +235,19 @@ fn ipuof(address: &Address, partition: &PartitionId, gcd: u32) -> IpuofEnv {
     IpuofEnv::new(address.host.clone(), address.port, partition.clone(), gcd)
 }
 
-/// Whether `program` can be run from `directory`, looked for as execvp(3) does.
-fn find_program(program: &str, directory: Option<&Path>, path: Option<OsString>) -> bool {
-    let runs = |file: &Path| {
-        std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+/// Returns whether execvp(3) finds `program` from `directory`.
+fn is_executable(program: &str, directory: Option<&Path>, path: Option<OsString>) -> bool {
+    let is_program = |file: &Path| {
+        std::fs::metadata(file)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
-    let from =
+    let resolve =
         |relative: &Path| directory.map_or_else(|| relative.to_owned(), |directory| directory.join(relative));
     if program.contains('/') {
-        return runs(&from(Path::new(program)));
+        return is_program(&resolve(Path::new(program)));
     }
     let path = path.unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
-    std::env::split_paths(&path).any(|place| runs(&from(&place).join(program)))
+    std::env::split_paths(&path).any(|directory| is_program(&resolve(&directory).join(program)))
 }
 
 #[cfg(test)]
@@ -251,11 +255,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_as_the_kernel_does() {
+    fn programs_are_resolved_as_by_execvp() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("tool");
         std::fs::write(&file, "#!/bin/sh\n").unwrap();
-        let found = |program: &str, path: &str| find_program(program, Some(home.path()), Some(path.into()));
+        let found = |program: &str, path: &str| is_executable(program, Some(home.path()), Some(path.into()));
         assert!(!found("./tool", ""), "not executable");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(found("./tool", ""));

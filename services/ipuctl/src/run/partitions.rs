@@ -1,13 +1,15 @@
-//! The partitions of one run: asked for, looked at, given back through the ledger. Which and when is the plan's business.
+//! Requests, observes and releases the partitions of one run through the ledger, as the plan decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipu_core::{
-    JobSpec, OnNoCapacity, Owner, PartitionFacts, PartitionId, PartitionSpec, QueueStatus, Reason, Request,
+    IpuCount, JobSpec, OnNoCapacity, Owner, PartitionFacts, PartitionId, PartitionSpec, QueueStatus, Reason,
+    Request,
 };
 use ipu_ledger::{EnsureOutcome, Grant, Pending, Released};
+use ipu_proxy_client::WaitingDocument;
 use ipu_vipu_client::{GrpcController, VipuController as _};
 
 use super::host_job::Address;
@@ -18,20 +20,20 @@ use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::Holder;
 
-/// How often an active partition is looked at: it can come into error by itself, and the workers notice that late.
-pub(crate) const CHECK: Duration = Duration::from_secs(5);
-/// How often a run that waits looks whether those ahead of it were killed.
-const SWEEP: Duration = Duration::from_secs(2);
-/// The kind of the owner of what `ipuctl run` holds.
+/// Interval between two checks of an active partition, which can fail while its workers do not notice.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two sweeps of a queued run for killed runs ahead of it.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+/// Owner kind of partitions of `ipuctl run`.
 pub(crate) const OWNER_KIND: &str = "HostRun";
 
-/// Whether a step changed anything.
+/// Effect of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changed {
-    /// It did.
-    Moved,
-    /// It did not.
-    Same,
+pub(crate) enum Progress {
+    /// The step changed the state.
+    Changed,
+    /// The step changed nothing.
+    Unchanged,
 }
 
 /// The partitions of one run.
@@ -41,19 +43,24 @@ pub(crate) struct Partitions {
     output: Output,
     address: Address,
     holder: String,
-    line: OnNoCapacity,
+    on_no_capacity: OnNoCapacity,
     facts: BTreeMap<u32, PartitionFacts>,
-    /// The last request of each instance that has or wants a partition.
+    /// Last request of each instance that has or requests a partition.
     requests: BTreeMap<u32, Request>,
     checked: BTreeMap<u32, Instant>,
+    /// Messages of instances that wait for the queue or the controller.
     waiting: BTreeMap<u32, String>,
     swept: Instant,
 }
 
 impl Partitions {
-    pub(crate) fn new(connection: &Connection, line: OnNoCapacity, output: &Output) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        connection: &Connection,
+        on_no_capacity: OnNoCapacity,
+        output: &Output,
+    ) -> Result<Self, Failure> {
         let holder =
-            Holder::own().map_err(|error| Failure::because(Code::Host, "name this process", error))?;
+            Holder::own().map_err(|error| Failure::because(Code::Host, "identify this process", error))?;
         let address = &connection.address;
         Ok(Self {
             ledger: connection.ledger.clone(),
@@ -65,7 +72,7 @@ impl Partitions {
                 mark: connection.mark.clone(),
             },
             holder: holder.to_string(),
-            line,
+            on_no_capacity,
             facts: BTreeMap::new(),
             requests: BTreeMap::new(),
             checked: BTreeMap::new(),
@@ -74,27 +81,27 @@ impl Partitions {
         })
     }
 
-    /// The token by which the ledger knows this run.
+    /// Returns the holder token of this run in the ledger.
     pub(crate) fn holder(&self) -> &str {
         &self.holder
     }
 
-    /// What was last seen of the partitions, by instance.
+    /// Returns the last observed state of the partitions, by instance.
     pub(crate) const fn facts(&self) -> &BTreeMap<u32, PartitionFacts> {
         &self.facts
     }
 
-    /// What is told of the instances that wait in the line.
+    /// Returns the messages of instances that wait for the queue or the controller.
     pub(crate) const fn waiting(&self) -> &BTreeMap<u32, String> {
         &self.waiting
     }
 
-    /// Where processes reach the controller.
+    /// Returns the address of the controller for the processes.
     pub(crate) const fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Looks again at what changes by itself: partitions on their way out, and now and then those in use.
+    /// Polls partitions that are being released and, at [`CHECK_INTERVAL`], active ones.
     pub(crate) async fn observe(&mut self) -> Result<BTreeMap<u32, PartitionFacts>, Failure> {
         for (instance, request) in self.requests.clone() {
             match self.facts.get(&instance) {
@@ -102,35 +109,37 @@ impl Partitions {
                     self.release(instance, request.attempt, &request.id).await?;
                 }
                 Some(PartitionFacts::Active { .. }) if self.is_due(instance) => {
-                    self.ask(instance, request).await?;
+                    self.request(instance, request).await?;
                 }
                 _ => {}
             }
         }
-        let waits = self
+        let is_queued = self
             .facts
             .values()
             .any(|facts| matches!(facts, PartitionFacts::Waiting { .. }));
-        if waits && self.swept.elapsed() >= SWEEP {
-            // Whoever is in the way may have been killed.
+        if is_queued && self.swept.elapsed() >= SWEEP_INTERVAL {
+            // A blocking run may have been killed.
             self.swept = Instant::now();
-            sweep_ledger(&self.ledger, &self.output).await?;
+            sweep_ledger(&self.ledger).await?.report(&self.output);
         }
         Ok(self.facts.clone())
     }
 
     fn is_due(&self, instance: u32) -> bool {
-        self.checked.get(&instance).is_none_or(|at| at.elapsed() >= CHECK)
+        self.checked
+            .get(&instance)
+            .is_none_or(|at| at.elapsed() >= CHECK_INTERVAL)
     }
 
-    /// Asks for the partition of an instance, fresh for `attempt`.
+    /// Requests the partition of an instance for `attempt`.
     pub(crate) async fn ensure(
         &mut self,
         job: &JobSpec,
         instance: u32,
         attempt: u32,
         spec: &PartitionSpec,
-    ) -> Result<Changed, Failure> {
+    ) -> Result<Progress, Failure> {
         let mut request = Request::of_instance(owner(job), instance, spec.clone());
         request.attempt = attempt;
         request.priority = job.priority();
@@ -138,54 +147,54 @@ impl Partitions {
         request.account = job.account().map(str::to_owned);
         request.preemptible = job.preemptible();
         request.holder.clone_from(&self.holder);
-        request.line = self.line;
-        self.ask(instance, request).await
+        request.line = self.on_no_capacity;
+        self.request(instance, request).await
     }
 
-    async fn ask(&mut self, instance: u32, request: Request) -> Result<Changed, Failure> {
+    async fn request(&mut self, instance: u32, request: Request) -> Result<Progress, Failure> {
         let attempt = request.attempt;
-        // Recorded before the call: whatever becomes of it, there may be something to release.
+        // Recorded before the call: even a failed call may leave a partition to release.
         self.requests.insert(instance, request.clone());
         self.facts
             .entry(instance)
             .or_insert(PartitionFacts::Pending { attempt });
         self.checked.insert(instance, Instant::now());
-        let answer = self.ledger.ensure(request).await.map_err(ledger_failure)?;
-        self.apply_outcome(instance, answer).await
+        let outcome = self.ledger.ensure(request).await.map_err(ledger_failure)?;
+        self.apply_outcome(instance, outcome).await
     }
 
-    /// Has the partition reset for `attempt`.
+    /// Resets the partition for `attempt`.
     pub(crate) async fn reset(
         &mut self,
         instance: u32,
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Changed, Failure> {
+    ) -> Result<Progress, Failure> {
         let Some(request) = self.requests.get_mut(&instance) else {
             return Err(Failure::new(
                 Code::Bug,
-                format!("a reset of partition {partition}, which was never asked for"),
+                format!("reset of partition {partition}, which was never requested"),
             ));
         };
         request.attempt = attempt;
         let owner = request.owner.clone();
-        let answer = self
+        let outcome = self
             .ledger
             .reset(partition, &owner, attempt)
             .await
             .map_err(ledger_failure)?;
-        self.apply_outcome(instance, answer).await
+        self.apply_outcome(instance, outcome).await
     }
 
-    async fn apply_outcome(&mut self, instance: u32, answer: EnsureOutcome) -> Result<Changed, Failure> {
+    async fn apply_outcome(&mut self, instance: u32, outcome: EnsureOutcome) -> Result<Progress, Failure> {
         let Some(request) = self.requests.get(&instance) else {
-            return Ok(Changed::Same);
+            return Ok(Progress::Unchanged);
         };
         let (attempt, size) = (request.attempt, request.spec.size);
         self.waiting.remove(&instance);
-        let facts = match answer {
+        let facts = match outcome {
             EnsureOutcome::Active(grant) => {
-                self.say_active(instance, &grant).await;
+                self.report_active(instance, &grant).await;
                 PartitionFacts::Active {
                     attempt: grant.attempt,
                     since: grant.since,
@@ -203,10 +212,11 @@ impl Partitions {
             }
             EnsureOutcome::Pending(_) => PartitionFacts::Pending { attempt },
             EnsureOutcome::Waiting(waiting) if never_fits(&waiting.reason) => {
-                return Err(refused(size, &waiting));
+                return Err(rejected(size, &waiting));
             }
             EnsureOutcome::Waiting(waiting) => {
-                self.waiting.insert(instance, display::waiting(size, &waiting));
+                let text = display::queued(&WaitingDocument::from(&waiting), &[]);
+                self.waiting.insert(instance, text);
                 PartitionFacts::Waiting {
                     reason: waiting.reason,
                     attempt,
@@ -214,28 +224,28 @@ impl Partitions {
             }
             EnsureOutcome::Refused(waiting) => {
                 self.forget(instance);
-                return Err(refused(size, &waiting));
+                return Err(rejected(size, &waiting));
             }
             other => {
                 return Err(Failure::new(
                     Code::Bug,
-                    format!("an answer that is not known: {other:?}"),
+                    format!("unknown outcome of the ledger: {other:?}"),
                 ));
             }
         };
         Ok(self.set_facts(instance, facts))
     }
 
-    /// Gives the partition of an instance back.
+    /// Releases the partition of an instance.
     pub(crate) async fn release(
         &mut self,
         instance: u32,
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Changed, Failure> {
+    ) -> Result<Progress, Failure> {
         let Some(request) = self.requests.get(&instance) else {
             self.facts.remove(&instance);
-            return Ok(Changed::Moved);
+            return Ok(Progress::Changed);
         };
         let released = self
             .ledger
@@ -244,26 +254,24 @@ impl Partitions {
             .map_err(ledger_failure)?;
         match released {
             Released::InProgress { detail } => {
-                self.waiting.insert(
-                    instance,
-                    format!("partition {partition} is being released: {detail}"),
-                );
+                self.waiting
+                    .insert(instance, format!("Releasing partition {partition}: {detail}"));
                 Ok(self.set_facts(instance, PartitionFacts::Releasing))
             }
             Released::LeftLine | Released::Nothing => {
                 self.forget(instance);
-                Ok(Changed::Moved)
+                Ok(Progress::Changed)
             }
             _ => {
                 self.output.say(&format!("partition {partition} released"));
                 self.forget(instance);
-                Ok(Changed::Moved)
+                Ok(Progress::Changed)
             }
         }
     }
 
-    /// Partitions that could not be given back, if any.
-    pub(crate) fn left(&self) -> Vec<PartitionId> {
+    /// Returns the partitions that could not be released.
+    pub(crate) fn unreleased(&self) -> Vec<PartitionId> {
         self.requests.values().map(|request| request.id.clone()).collect()
     }
 
@@ -274,36 +282,37 @@ impl Partitions {
         self.waiting.remove(&instance);
     }
 
-    fn set_facts(&mut self, instance: u32, facts: PartitionFacts) -> Changed {
-        let before = self.facts.insert(instance, facts.clone());
-        if before == Some(facts) {
-            Changed::Same
+    fn set_facts(&mut self, instance: u32, facts: PartitionFacts) -> Progress {
+        let previous = self.facts.insert(instance, facts.clone());
+        if previous == Some(facts) {
+            Progress::Unchanged
         } else {
-            Changed::Moved
+            Progress::Changed
         }
     }
 
-    async fn say_active(&self, instance: u32, grant: &Grant) {
+    async fn report_active(&self, instance: u32, grant: &Grant) {
         if matches!(self.facts.get(&instance), Some(PartitionFacts::Active { .. })) {
             return;
         }
-        // Where it lies is worth a question and no failure.
+        // An error here only leaves the IPUs out of the message.
         let listed = self.controller.list_partitions(None).await.unwrap_or_default();
-        let found = listed.into_iter().find(|partition| partition.id == grant.id);
-        let places = display::places(&found.map_or_else(|| grant.places.clone(), |partition| partition.ipus));
-        let fresh = if grant.attempt == 0 {
+        let partition = listed.into_iter().find(|partition| partition.id == grant.id);
+        let places =
+            display::places(&partition.map_or_else(|| grant.places.clone(), |partition| partition.ipus));
+        let attempt = if grant.attempt == 0 {
             String::new()
         } else {
-            format!(", fresh for attempt {}", grant.attempt)
+            format!(", reset for attempt {}", grant.attempt)
         };
         self.output.say(&format!(
-            "partition {} is active: {places} of {}{fresh}",
+            "partition {} is active: {places} of {}{attempt}",
             grant.id, grant.controller
         ));
     }
 }
 
-/// Who holds the partitions of a job that runs on this host.
+/// Returns the owner of the partitions of a job that runs on this host.
 pub(crate) fn owner(job: &JobSpec) -> Owner {
     Owner {
         kind: OWNER_KIND.to_owned(),
@@ -311,23 +320,21 @@ pub(crate) fn owner(job: &JobSpec) -> Owner {
     }
 }
 
-/// Whether waiting cannot help.
+/// Returns whether a request with this reason can never fit.
 pub(crate) fn never_fits(reason: &Reason) -> bool {
     matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
 }
 
-/// A request that does not fit and was not to wait.
-pub(crate) fn refused(size: ipu_core::IpuCount, waiting: &QueueStatus) -> Failure {
-    let (code, when) = if never_fits(&waiting.reason) {
-        (Code::Impossible, "cannot fit")
+/// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
+fn rejected(size: IpuCount, waiting: &QueueStatus) -> Failure {
+    let reason = display::reason(&waiting.reason);
+    let partition = format!("a partition of {}", display::count(size.get(), "IPU"));
+    if never_fits(&waiting.reason) {
+        Failure::new(Code::Impossible, format!("{partition} can never fit: {reason}"))
     } else {
-        (Code::NoRoom, "does not fit now")
-    };
-    let message = &waiting.reason.message;
-    // The reason says what cannot be done before it says why.
-    let why = message
-        .strip_prefix("cannot fit")
-        .and_then(|rest| rest.split_once(": "))
-        .map_or(message.as_str(), |(_, why)| why);
-    Failure::new(code, format!("a partition of {size} IPUs {when} because {why}"))
+        Failure::new(
+            Code::NoCapacity,
+            format!("{partition} does not fit now: {reason}"),
+        )
+    }
 }

@@ -1,4 +1,4 @@
-//! The processes of one run: what is started, stopped, observed. Which, when and why is the plan's business.
+//! Starts, stops and observes the processes of one run, as the plan decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,48 +10,48 @@ use crate::clock::now;
 use crate::output::Output;
 use crate::process::{self, ProcessEvent, Spawn, Supervised, Terminal};
 
-/// How long the processes of a supervisor that was killed may take to vanish when they are killed: the kernel needs
-/// milliseconds; a process that it cannot end (stuck in a device) is reported instead of waited for.
-const VANISH: Duration = Duration::from_secs(10);
+/// Timeout for the processes of a killed supervisor to end after SIGKILL. The kernel needs milliseconds; a
+/// process that it cannot end (blocked in a device) is reported.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which process of an instance.
+/// Role of a process in its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProcessRole {
     /// The launcher.
     Launcher,
-    /// A worker, by its number within the instance.
+    /// A worker with its index in the instance.
     Worker(u32),
 }
 
-/// Which process of the run.
+/// Identity of a process in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessId {
     pub(crate) instance: u32,
     pub(crate) role: ProcessRole,
 }
 
-/// News of a process.
+/// An event of a process.
 #[derive(Debug)]
 pub(crate) struct ProcessUpdate {
-    which: ProcessId,
+    id: ProcessId,
     attempt: u32,
     event: ProcessEvent,
 }
 
-/// A process to be started.
+/// Request to start a process.
 #[derive(Debug)]
 pub(crate) struct StartProcess {
-    pub(crate) which: ProcessId,
+    pub(crate) id: ProcessId,
     pub(crate) attempt: u32,
-    /// The partition that it uses.
+    /// Partition of the process.
     pub(crate) partition: PartitionId,
-    /// What people call it: `worker-0`, `launcher`.
+    /// Name for people: `worker-0`, `launcher`.
     pub(crate) label: String,
-    /// What to run; nothing for a worker that only waits for what a launcher starts on it.
-    pub(crate) what: Option<Spawn>,
+    /// Program to run; none for a worker on which a launcher starts the processes.
+    pub(crate) spawn: Option<Spawn>,
 }
 
-/// What is told of a process at the end.
+/// Record of an ended process.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProcessRecord {
@@ -59,9 +59,9 @@ pub(crate) struct ProcessRecord {
     pub(crate) partition: PartitionId,
     pub(crate) process: String,
     pub(crate) attempt: u32,
-    /// The exit code as a shell would say it; none if it was lost or never had one.
+    /// Exit code as a shell reports it; none if the process was lost.
     pub(crate) exit_code: Option<u8>,
-    /// How it ended, in words.
+    /// Cause of the end, for people.
     pub(crate) end: String,
     pub(crate) seconds: f64,
 }
@@ -74,8 +74,8 @@ struct Entry {
     started: Timestamp,
     phase: ProcessPhase,
     supervised: Option<Supervised>,
-    /// Whether it is to be forgotten as soon as it has ended.
-    stopping: bool,
+    /// True if the entry is removed at the end of the process.
+    is_stopping: bool,
 }
 
 /// The processes of one run.
@@ -83,28 +83,28 @@ struct Entry {
 pub(crate) struct Processes {
     entries: BTreeMap<ProcessId, Entry>,
     records: Vec<ProcessRecord>,
-    news: UnboundedSender<ProcessUpdate>,
+    updates: UnboundedSender<ProcessUpdate>,
     output: Output,
     grace: Duration,
 }
 
 impl Processes {
-    pub(crate) fn new(output: Output, grace: Duration, news: UnboundedSender<ProcessUpdate>) -> Self {
+    pub(crate) fn new(output: Output, grace: Duration, updates: UnboundedSender<ProcessUpdate>) -> Self {
         Self {
             entries: BTreeMap::new(),
             records: Vec::new(),
-            news,
+            updates,
             output,
             grace,
         }
     }
 
-    /// Starts a process, unless it is there already.
+    /// Starts a process, unless it exists.
     pub(crate) fn start(&mut self, start: StartProcess) {
-        if self.entries.contains_key(&start.which) {
+        if self.entries.contains_key(&start.id) {
             return;
         }
-        let (which, attempt, at) = (start.which, start.attempt, now());
+        let (id, attempt, at) = (start.id, start.attempt, now());
         let mut entry = Entry {
             attempt,
             partition: start.partition,
@@ -112,65 +112,62 @@ impl Processes {
             started: at,
             phase: ProcessPhase::Running { since: at },
             supervised: None,
-            stopping: false,
+            is_stopping: false,
         };
-        if let Some(what) = start.what {
+        if let Some(spawn) = start.spawn {
             entry.phase = ProcessPhase::Starting {
                 since: at,
                 cause: String::new(),
             };
-            let (news, mark) = (self.news.clone(), BTreeSet::from([entry.partition.to_string()]));
+            let (updates, markers) = (
+                self.updates.clone(),
+                BTreeSet::from([entry.partition.to_string()]),
+            );
             let report = move |event: ProcessEvent| {
                 if matches!(event, ProcessEvent::Unsupervised(_)) {
-                    // Nobody looks after what is left; nothing else of this partition is of use any more either.
-                    process::end_marked(&mark, VANISH);
+                    // The remaining processes are unsupervised, and the other processes of the partition
+                    // depend on them.
+                    process::end_marked(&markers, KILL_TIMEOUT);
                 }
-                let _ = news.send(ProcessUpdate {
-                    which,
-                    attempt,
-                    event,
-                });
+                let _ = updates.send(ProcessUpdate { id, attempt, event });
             };
-            let to = (what.terminal == Terminal::Detached).then_some((&self.output, entry.label.as_str()));
-            match process::start(what, to, report) {
+            let output =
+                (spawn.terminal == Terminal::Detached).then_some((&self.output, entry.label.as_str()));
+            match process::start(spawn, output, report) {
                 Ok(supervised) => entry.supervised = Some(supervised),
                 Err(error) => {
                     let cause = std::error::Error::source(&error)
                         .map_or_else(String::new, |cause| format!(": {cause}"));
                     self.output.error(&format!("{}: {error}{cause}", entry.label));
-                    self.end(&mut entry, which, Exit::Code(126), at, format!("{error}{cause}"));
+                    self.end(&mut entry, id, Exit::Code(126), at, format!("{error}{cause}"));
                 }
             }
         }
-        self.entries.insert(which, entry);
+        self.entries.insert(id, entry);
     }
 
-    /// Stops a process of this attempt and forgets it; true if there is nothing left of it.
-    pub(crate) fn stop(&mut self, which: ProcessId, attempt: u32) -> bool {
-        let Some(entry) = self
-            .entries
-            .get_mut(&which)
-            .filter(|entry| entry.attempt == attempt)
-        else {
+    /// Stops a process of this attempt and removes its entry at the end. Returns whether it has ended.
+    pub(crate) fn stop(&mut self, id: ProcessId, attempt: u32) -> bool {
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.attempt == attempt) else {
             return true;
         };
         match &entry.supervised {
             Some(supervised) if entry.phase.is_alive() => {
-                if !entry.stopping {
+                if !entry.is_stopping {
                     supervised.stop(self.grace);
                 }
-                entry.stopping = true;
+                entry.is_stopping = true;
                 entry.phase = ProcessPhase::Stopping;
                 false
             }
             _ => {
-                self.entries.remove(&which);
+                self.entries.remove(&id);
                 true
             }
         }
     }
 
-    /// Kills everything at once. What that means is learnt as for any other end.
+    /// Kills all processes. Their ends are reported as updates.
     pub(crate) fn kill_all(&self) {
         for entry in self.entries.values() {
             if let Some(supervised) = &entry.supervised {
@@ -179,43 +176,43 @@ impl Processes {
         }
     }
 
-    /// Takes in what has happened.
-    pub(crate) fn on_update(&mut self, news: ProcessUpdate) {
-        let Some(mut entry) = self.entries.remove(&news.which) else {
+    /// Applies an update.
+    pub(crate) fn on_update(&mut self, update: ProcessUpdate) {
+        let Some(mut entry) = self.entries.remove(&update.id) else {
             return;
         };
-        if entry.attempt != news.attempt {
-            self.entries.insert(news.which, entry);
+        if entry.attempt != update.attempt {
+            self.entries.insert(update.id, entry);
             return;
         }
-        match news.event {
-            ProcessEvent::Started if entry.stopping => {}
+        match update.event {
+            ProcessEvent::Started if entry.is_stopping => {}
             ProcessEvent::Started => entry.phase = ProcessPhase::Running { since: now() },
-            ProcessEvent::Gone { exit, at } => {
+            ProcessEvent::Ended { exit, at } => {
                 let last_lines = entry
                     .supervised
                     .as_ref()
                     .map(Supervised::last_lines)
                     .unwrap_or_default();
-                self.end(&mut entry, news.which, exit, at, last_lines);
+                self.end(&mut entry, update.id, exit, at, last_lines);
             }
-            ProcessEvent::Failed { code, why } => {
-                self.output.error(&format!("{}: {why}", entry.label));
-                self.end(&mut entry, news.which, Exit::Code(code), now(), why);
+            ProcessEvent::Failed { code, reason } => {
+                self.output.error(&format!("{}: {reason}", entry.label));
+                self.end(&mut entry, update.id, Exit::Code(code), now(), reason);
             }
             ProcessEvent::Unsupervised(cause) => {
                 let at = now();
-                self.record(&entry, news.which, None, cause.clone(), at);
+                self.record(&entry, update.id, None, cause.clone(), at);
                 entry.phase = ProcessPhase::Lost { at, cause };
             }
         }
-        if !entry.stopping || entry.phase.is_alive() {
-            self.entries.insert(news.which, entry);
+        if !entry.is_stopping || entry.phase.is_alive() {
+            self.entries.insert(update.id, entry);
         }
     }
 
-    fn end(&mut self, entry: &mut Entry, which: ProcessId, exit: Exit, at: Timestamp, last_lines: String) {
-        self.record(entry, which, Some(exit.code()), exit.to_string(), at);
+    fn end(&mut self, entry: &mut Entry, id: ProcessId, exit: Exit, at: Timestamp, last_lines: String) {
+        self.record(entry, id, Some(exit.code()), exit.to_string(), at);
         entry.phase = ProcessPhase::Exited {
             exit,
             at,
@@ -224,9 +221,9 @@ impl Processes {
         };
     }
 
-    fn record(&mut self, entry: &Entry, which: ProcessId, exit_code: Option<u8>, end: String, at: Timestamp) {
+    fn record(&mut self, entry: &Entry, id: ProcessId, exit_code: Option<u8>, end: String, at: Timestamp) {
         self.records.push(ProcessRecord {
-            instance: which.instance,
+            instance: id.instance,
             partition: entry.partition.clone(),
             process: entry.label.clone(),
             attempt: entry.attempt,
@@ -236,19 +233,19 @@ impl Processes {
         });
     }
 
-    /// What is to be seen of the processes, by instance.
+    /// Returns the observed state of the processes, by instance.
     pub(crate) fn facts(&self) -> BTreeMap<u32, InstanceFacts> {
         let mut instances: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
-        for (which, entry) in &self.entries {
+        for (id, entry) in &self.entries {
             let facts = instances
-                .entry(which.instance)
-                .or_insert_with(|| InstanceFacts::empty(which.instance));
+                .entry(id.instance)
+                .or_insert_with(|| InstanceFacts::empty(id.instance));
             let process = |index| ProcessFacts {
                 index,
                 attempt: entry.attempt,
                 phase: entry.phase.clone(),
             };
-            match which.role {
+            match id.role {
                 ProcessRole::Launcher => facts.launcher = Some(process(0)),
                 ProcessRole::Worker(index) => facts.workers.push(process(index)),
             }
@@ -256,7 +253,7 @@ impl Processes {
         instances
     }
 
-    /// How each process ended, in the order in which they did.
+    /// Returns the records of ended processes, in the order of their ends.
     pub(crate) fn records(&self) -> &[ProcessRecord] {
         &self.records
     }

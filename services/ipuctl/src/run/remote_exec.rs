@@ -1,5 +1,5 @@
-//! What `mpirun` of a launcher needs to start processes on the workers of its instance, which all are on this host: a
-//! hostfile, and a script that it calls in place of `ssh`. The script ends in `ipuctl __exec`, also in this file.
+//! Files by which `mpirun` starts processes on the workers of an instance, which all are on this host: a
+//! hostfile, and a script in place of `ssh`. The script calls `ipuctl __exec`, which is also in this file.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,14 +15,14 @@ use super::environment::Variables;
 use crate::exit_code::{Code, Failure};
 use crate::state_dir::write_file;
 
-/// What a process that is started on a worker is given.
+/// Working directory and variables of processes on a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WorkerFile {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) variables: Variables,
 }
 
-/// Writes the files for instance `instance` into the run's `directory`; answers the variables for its launcher.
+/// Writes the files of instance `instance` into `directory`. Returns the variables for its launcher.
 pub(crate) fn prepare(
     directory: &Path,
     job: &JobSpec,
@@ -32,8 +32,8 @@ pub(crate) fn prepare(
 ) -> io::Result<Vec<(&'static str, String)>> {
     for (worker, mut file) in (0..).zip(workers) {
         let name = job.worker_name(instance, worker);
-        // Hosts that are one host in truth: Open MPI's daemons would make the same directory at the same time, and those
-        // that come second fail.
+        // Open MPI treats the workers as different hosts. Without separate directories its daemons would
+        // create the same one concurrently, and all but one would fail.
         let scratch = directory.join(&name).to_string_lossy().into_owned();
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -61,16 +61,16 @@ pub(crate) fn prepare(
     Ok(mpi.vars())
 }
 
-/// Refuses a directory that Open MPI would take apart: it splits `plm_rsh_agent` at blanks and colons, and knows no quotes.
+/// Rejects a directory with blanks or colons: Open MPI splits `plm_rsh_agent` there and supports no quotes.
 pub(crate) fn require_plain(directory: &Path) -> Result<(), Failure> {
     let text = directory.to_string_lossy();
     match text.chars().find(|c| c.is_whitespace() || *c == ':') {
         None => Ok(()),
-        Some(found) => Err(Failure::new(
+        Some(character) => Err(Failure::new(
             Code::Host,
             format!(
-                "mpirun cannot call a script below {}, which has {found:?} in it: choose another --state-dir for jobs \
-                 with a launcher",
+                "mpirun cannot call a script in {}, which contains {character:?}: set another --state-dir for jobs with \
+                 a launcher",
                 directory.display()
             ),
         )),
@@ -81,22 +81,22 @@ fn worker_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.json"))
 }
 
-/// `path` as one word of a shell.
+/// Quotes `path` as one word of a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
-/// `ipuctl __exec DIRECTORY WORKER COMMAND…`: becomes a shell that runs the command as a process of the worker. As with
-/// `ssh`, the words are joined and the shell takes them apart again.
+/// Runs `ipuctl __exec DIRECTORY WORKER COMMAND…`: replaces itself by a shell that runs the command as a
+/// process of the worker. As with `ssh`, the words are joined and the shell splits them again.
 pub(crate) fn exec(arguments: &[OsString]) -> ExitCode {
     let [directory, worker, command @ ..] = arguments else {
-        return refuse("directory and worker are missing");
+        return fail("directory and worker are required");
     };
     let path = worker_path(Path::new(directory), &worker.to_string_lossy());
     let file = match std::fs::read(&path).map(|text| serde_json::from_slice::<WorkerFile>(&text)) {
         Ok(Ok(file)) => file,
-        Ok(Err(error)) => return refuse(&format!("{}: {error}", path.display())),
-        Err(error) => return refuse(&format!("{}: no such worker: {error}", worker.to_string_lossy())),
+        Ok(Err(error)) => return fail(&format!("{}: {error}", path.display())),
+        Err(error) => return fail(&format!("worker {} not found: {error}", worker.to_string_lossy())),
     };
     let mut shell = Command::new("/bin/sh");
     shell
@@ -106,13 +106,13 @@ pub(crate) fn exec(arguments: &[OsString]) -> ExitCode {
     if let Some(directory) = file.directory {
         shell.current_dir(directory);
     }
-    refuse(&format!("start /bin/sh: {}", shell.exec()))
+    fail(&format!("start /bin/sh: {}", shell.exec()))
 }
 
-fn refuse(why: &str) -> ExitCode {
+fn fail(message: &str) -> ExitCode {
     use std::io::Write as _;
-    let _ = writeln!(io::stderr(), "ipuctl __exec: {why}");
-    // What ssh answers when it could not even try.
+    let _ = writeln!(io::stderr(), "ipuctl __exec: {message}");
+    // The exit code of ssh for its own errors.
     ExitCode::from(255)
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_mpirun_would_take_apart_is_refused() {
+    fn a_directory_that_mpirun_would_split_is_rejected() {
         assert!(require_plain(Path::new("/a/it's")).is_ok());
         for path in ["/a b", "/a:b", "/a\tb"] {
             assert_eq!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_a_quote_stays_one_word() {
+    fn a_path_with_a_quote_is_one_word() {
         assert_eq!(quoted(Path::new("/a b/it's")), "'/a b/it'\\''s'");
     }
 }

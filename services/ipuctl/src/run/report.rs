@@ -1,4 +1,4 @@
-//! How a run ended: a table for people, a document for programs, the exit code.
+//! Report of a finished run: table, document and exit code.
 
 use ipu_core::{FirstFailure, JobPhase, JobStatus};
 use serde::Serialize;
@@ -9,19 +9,20 @@ use super::processes::ProcessRecord;
 use crate::exit_code::Code;
 use crate::table::Table;
 
-/// A run, once it is over.
+/// Report of a finished run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     name: String,
     namespace: String,
     uid: String,
-    /// How the job ended; none if it did not come to that.
+    /// Final phase of the job; none if the run was interrupted or failed before.
     phase: Option<JobPhase>,
     message: String,
     exit_code: u8,
-    /// What the exit code is of: `job`, `signal` or `ipuctl`.
-    exit_code_of: &'static str,
+    /// Origin of the exit code: `job`, `signal` or `ipuctl`.
+    #[serde(rename = "exitCodeOf")]
+    exit_code_origin: &'static str,
     restarts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_failure: Option<FirstFailure>,
@@ -29,14 +30,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(job: &HostJob, ended: &RunResult) -> Self {
+    pub(crate) fn new(job: &HostJob, result: &RunResult) -> Self {
         let key = job.spec.key();
-        let (code, of) = code(ended);
-        let concluded = ended.concluded.as_ref();
-        let message = match (&ended.failure, concluded) {
+        let (code, origin) = exit_code(result);
+        let concluded = result.concluded.as_ref();
+        let message = match (&result.failure, concluded) {
             (Some(failure), _) => failure.chain(),
-            (None, Some(status)) => sentence(status),
-            (None, None) => "ended before the job was".to_owned(),
+            (None, Some(status)) => conclusion(status),
+            (None, None) => "Interrupted.".to_owned(),
         };
         Self {
             name: key.name.to_string(),
@@ -45,14 +46,14 @@ impl Report {
             phase: concluded.map(|status| status.phase),
             message,
             exit_code: code.number(),
-            exit_code_of: of,
-            restarts: ended.status.restarts,
+            exit_code_origin: origin,
+            restarts: result.status.restarts,
             first_failure: concluded.and_then(|status| status.first_failure.clone()),
-            processes: ended.processes.records().to_vec(),
+            processes: result.processes.records().to_vec(),
         }
     }
 
-    /// The table of processes, if there were any.
+    /// Returns the table of processes; none if no process was started.
     pub(crate) fn table(&self) -> Option<String> {
         if self.processes.is_empty() {
             return None;
@@ -73,29 +74,38 @@ impl Report {
         Some(table.text())
     }
 
-    /// How it ended, in a word.
-    pub(crate) const fn outcome(&self) -> &'static str {
+    /// Returns the outcome of the job in one word; none if the run was interrupted.
+    pub(crate) const fn outcome(&self) -> Option<&'static str> {
         match self.phase {
-            Some(JobPhase::Completed) => "completed",
-            Some(_) => "failed",
-            None => "ended",
+            Some(JobPhase::Completed) => Some("completed"),
+            Some(_) => Some("failed"),
+            None => None,
         }
     }
 
-    /// One sentence.
+    /// Returns the final phase for the record of the run.
+    pub(crate) fn phase(&self) -> &'static str {
+        match (self.phase, self.exit_code_origin) {
+            (Some(JobPhase::Completed), _) => "Completed",
+            (None, "signal") => "Interrupted",
+            _ => "Failed",
+        }
+    }
+
+    /// Returns the cause of the end as one sentence.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 }
 
-fn sentence(status: &JobStatus) -> String {
-    let conclusion = status.conclusion.as_ref().map(|reason| reason.message.clone());
-    conclusion.unwrap_or_else(|| status.message.clone())
+fn conclusion(status: &JobStatus) -> String {
+    let message = status.conclusion.as_ref().map(|reason| reason.message.clone());
+    message.unwrap_or_else(|| status.message.clone())
 }
 
-/// The exit code, and whose it is.
-pub(crate) fn code(ended: &RunResult) -> (Code, &'static str) {
-    match (&ended.failure, ended.signal, &ended.concluded) {
+/// Returns the exit code and its origin.
+pub(crate) fn exit_code(result: &RunResult) -> (Code, &'static str) {
+    match (&result.failure, result.signal, &result.concluded) {
         (Some(failure), _, _) => (failure.code, "ipuctl"),
         (None, _, Some(status)) => (Code::Job(status.exit_code.unwrap_or(0)), "job"),
         (None, Some(signal), None) => (Code::Signal(signal), "signal"),

@@ -1,8 +1,8 @@
-//! The signals by which a run is asked to end.
+//! Signals that end a run.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP, in the order in which they came.
+/// Listener for SIGINT, SIGTERM and SIGHUP.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Safe to be dropped half-way.
+    /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) {
         let number = tokio::select! {
             _ = self.interrupt.recv() => 2,
@@ -33,12 +33,12 @@ impl Signals {
         self.count += 1;
     }
 
-    /// How many there were.
+    /// Returns the number of signals so far.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The number of the first one, if there was one.
+    /// Returns the number of the first signal.
     pub(crate) const fn first(&self) -> Option<u8> {
         self.first
     }

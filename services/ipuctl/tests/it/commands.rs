@@ -1,4 +1,4 @@
-//! The commands besides `run`.
+//! Commands besides `run`.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, example, finish, job};
 
 #[test]
-fn the_server_version_is_two_lines_and_two_keys() {
+fn server_version_prints_two_lines_or_two_keys() {
     let home = Home::new();
     let done = home.run(&["server-version"]);
     let lines: Vec<&str> = done.out.lines().collect();
@@ -15,6 +15,7 @@ fn the_server_version_is_two_lines_and_two_keys() {
         matches!(lines.as_slice(), [version, host] if version.starts_with("version: ") && host.starts_with("host: 127.0.0.1:")),
         "{done:?}"
     );
+    assert!(done.err.contains("Target: simulated Pod16 in "), "{done:?}");
     for flag in ["--json", "--showjson"] {
         let done = home.run(&["server-version", flag]);
         let value: Value = serde_json::from_str(&done.out).unwrap();
@@ -27,7 +28,7 @@ fn the_server_version_is_two_lines_and_two_keys() {
 }
 
 #[test]
-fn a_partition_lives_from_create_to_remove() {
+fn a_partition_is_created_reset_and_removed() {
     let home = Home::new();
     let created = home.run(&["partition", "create", "p4", "--size", "4", "--num-gcds", "2"]);
     assert_eq!(created.code, 0, "{created:?}");
@@ -54,22 +55,24 @@ fn a_partition_lives_from_create_to_remove() {
     assert_eq!(
         home.json(&["partition", "list"]).as_array().unwrap().len(),
         1,
-        "what was made by hand is kept"
+        "gc keeps the partition"
     );
     let removed = home.run(&["partition", "remove", "p4"]);
     assert_eq!(removed.code, 0, "{removed:?}");
     home.assert_nothing_held();
     assert_eq!(home.run(&["partition", "get", "p4"]).code, 66);
     assert_eq!(home.run(&["partition", "remove", "p4"]).code, 66);
-    assert_eq!(
-        home.run(&["partition", "create", "large", "--size", "64"]).code,
-        78
-    );
+    let large = home.run(&["partition", "create", "large", "--size", "64"]);
+    assert_eq!(large.code, 78, "{large:?}");
+    let reason = "partition large can never fit: 64 IPUs requested, the largest possible partition is 16";
+    assert!(large.err.contains(reason), "{large:?}");
+    let large = home.run(&["partition", "create", "large", "--size", "64", "--no-wait"]);
+    assert!(large.code == 78 && large.err.contains(reason), "{large:?}");
     home.assert_nothing_held();
 }
 
 #[test]
-fn plan_says_what_would_be_asked_for_and_why_it_cannot() {
+fn plan_reports_the_partitions_and_why_they_do_not_fit() {
     let home = Home::new();
     let planned = home.json(&["plan", &example("inference.yaml")]);
     let partitions = planned["jobs"][0]["partitions"].as_array().unwrap();
@@ -84,13 +87,19 @@ fn plan_says_what_would_be_asked_for_and_why_it_cannot() {
     assert_eq!(planned["jobs"][0]["effects"][0]["do"], "ensurePartition");
     let done = home.run(&["plan", &example("too-large.yaml")]);
     assert_eq!(done.code, 78, "{done:?}");
-    assert!(done.out.contains("cannot fit"), "{done:?}");
+    let reason = "Can never fit: instance 0: 64 IPUs requested, the largest possible partition is 16";
+    assert!(done.out.contains(reason), "{done:?}");
+    let done = home.run(&["plan", &example("mnist-training.yaml")]);
+    assert!(
+        done.out.ends_with("  Fits now. 15 of 16 IPUs remain free.\n"),
+        "{done:?}"
+    );
     home.assert_nothing_held();
 }
 
-/// The eight IPUJobs of the documents that the project starts from.
+/// The eight IPUJobs of the seed documents.
 #[test]
-fn plan_understands_every_job_of_the_seeds_or_names_what_is_wrong() {
+fn plan_accepts_every_job_of_the_seed_documents() {
     let home = Home::new();
     for (file, sizes) in [
         ("000-training.yaml", vec![1]),
@@ -108,19 +117,19 @@ fn plan_understands_every_job_of_the_seeds_or_names_what_is_wrong() {
         let planned = home.json(&["plan", path.to_str().unwrap()]);
         let job = &planned["jobs"][0];
         assert_eq!(job["violations"], json!([]), "{file}: {planned}");
-        let found: Vec<u64> = job["partitions"]
+        let planned_sizes: Vec<u64> = job["partitions"]
             .as_array()
             .unwrap()
             .iter()
             .map(|one| one["size"].as_u64().unwrap())
             .collect();
-        assert_eq!(found, sizes, "{file}: {planned}");
+        assert_eq!(planned_sizes, sizes, "{file}: {planned}");
         assert_eq!(job["fit"]["verdict"], "now", "{file}: {planned}");
     }
 }
 
 #[test]
-fn what_a_manifest_does_wrong_is_named_all_at_once_before_anything_is_allocated() {
+fn all_errors_of_a_manifest_are_reported_before_a_partition_is_requested() {
     let home = Home::new();
     let text = job("wrong", 3, "true").replace("jobInstances: 1", "jobInstances: 0\n  noSuchField: 1");
     let file = home.file("wrong.yaml", &text);
@@ -129,7 +138,7 @@ fn what_a_manifest_does_wrong_is_named_all_at_once_before_anything_is_allocated(
     for field in ["spec.ipusPerJobInstance", "noSuchField"] {
         assert!(done.err.contains(field), "{field}: {done:?}");
     }
-    for (edit, code, named) in [
+    for (edit, code, message) in [
         (
             "workers.template.spec.containers[0].workingDir=/no/such/place",
             66,
@@ -145,11 +154,11 @@ fn what_a_manifest_does_wrong_is_named_all_at_once_before_anything_is_allocated(
         let file = home.file("job.yaml", &job("job", 1, "true"));
         let done = home.run(&["run", file.to_str().unwrap(), "--set", edit]);
         assert_eq!(done.code, code, "{done:?}");
-        assert!(done.err.contains(named), "{done:?}");
+        assert!(done.err.contains(message), "{done:?}");
     }
     assert!(
         !home.path(".local/state/ipuctl/ledger.db").exists(),
-        "nothing was allocated"
+        "no ledger was created"
     );
     assert_eq!(home.run(&["run", "no-such-file.yaml"]).code, 66);
     assert_eq!(home.run(&["run"]).code, 64);
@@ -157,7 +166,7 @@ fn what_a_manifest_does_wrong_is_named_all_at_once_before_anything_is_allocated(
 }
 
 #[test]
-fn a_file_of_several_jobs_wants_a_name_and_other_documents_are_named() {
+fn a_file_with_several_jobs_requires_a_name_and_other_documents_are_skipped() {
     let home = Home::new();
     let volume = "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\n";
     let text = format!(
@@ -170,7 +179,7 @@ fn a_file_of_several_jobs_wants_a_name_and_other_documents_are_named() {
     let done = home.run(&["run", file]);
     assert_eq!(done.code, 64, "{done:?}");
     assert!(
-        done.err.contains("one, two") && done.err.contains("skipped: PersistentVolume disk"),
+        done.err.contains("one, two") && done.err.contains("Skipped PersistentVolume disk"),
         "{done:?}"
     );
     let done = home.run(&["run", file, "--name", "two"]);
@@ -183,18 +192,18 @@ fn a_file_of_several_jobs_wants_a_name_and_other_documents_are_named() {
 }
 
 #[test]
-fn decide_answers_with_the_plan_or_with_what_is_wrong() {
+fn decide_prints_the_plan_or_the_violations() {
     let home = Home::new();
     let mut request = json!({
         "format": 1,
         "job": {"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": {"jobInstances": 1, "ipusPerJobInstance": 4}},
         "observation": {"format": 1, "now": 1000, "submitted": 1000}
     });
-    let ask = |request: &Value| {
+    let decide = |request: &Value| {
         let file = home.file("request.json", &request.to_string());
         home.run(&["decide", file.to_str().unwrap()])
     };
-    let done = ask(&request);
+    let done = decide(&request);
     let answer: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"));
     assert_eq!(
         (&answer["format"], &answer["plan"]["effects"][0]["do"]),
@@ -203,7 +212,7 @@ fn decide_answers_with_the_plan_or_with_what_is_wrong() {
     assert_eq!(answer["plan"]["effects"][0]["spec"]["size"], 4);
 
     request["job"]["spec"]["ipusPerJobInstance"] = json!(3);
-    let done = ask(&request);
+    let done = decide(&request);
     let answer: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(
         (done.code, &answer["violations"][0]["field"]),
@@ -211,13 +220,13 @@ fn decide_answers_with_the_plan_or_with_what_is_wrong() {
     );
 
     request["format"] = json!(2);
-    let done = ask(&request);
+    let done = decide(&request);
     assert!(done.code == 65 && done.err.contains("format = 2"), "{done:?}");
-    assert!(!home.path(".local").exists(), "a decision touches nothing");
+    assert!(!home.path(".local").exists(), "decide creates no state directory");
 }
 
 #[test]
-fn the_request_of_the_documentation_is_understood() {
+fn the_request_of_the_documentation_is_valid() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ipuctl.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, request) = text.split_once("```json\n").unwrap();
@@ -232,7 +241,7 @@ fn the_request_of_the_documentation_is_understood() {
 }
 
 #[test]
-fn documents_stand_alone_and_colours_come_only_when_asked_for() {
+fn a_document_is_alone_on_standard_output_and_colours_are_optional() {
     let home = Home::new();
     let file = home.file("job.yaml", &job("report", 1, "echo hello; exit 7"));
     let file = file.to_str().unwrap();
@@ -253,7 +262,7 @@ fn documents_stand_alone_and_colours_come_only_when_asked_for() {
 }
 
 #[test]
-fn what_workers_print_is_passed_on_byte_for_byte() {
+fn the_output_of_workers_is_forwarded_byte_for_byte() {
     let home = Home::new();
     let file = home.file("job.yaml", &job("bytes", 1, "printf '\\377\\376\\nlast'"));
     let output = home.command(&["run", file.to_str().unwrap()]).output().unwrap();
@@ -261,7 +270,7 @@ fn what_workers_print_is_passed_on_byte_for_byte() {
 }
 
 #[test]
-fn a_reader_that_goes_away_does_not_end_the_job() {
+fn a_closed_reader_does_not_end_the_job() {
     let home = Home::new();
     let trace = home.path("trace");
     let file = home.file(
@@ -285,7 +294,7 @@ fn a_reader_that_goes_away_does_not_end_the_job() {
 }
 
 #[test]
-fn the_environment_names_the_controller_unless_a_flag_does() {
+fn the_environment_selects_the_controller() {
     let home = Home::new();
     let mut command = home.command(&["server-version", "--timeout", "1"]);
     command
@@ -297,7 +306,7 @@ fn the_environment_names_the_controller_unless_a_flag_does() {
 }
 
 #[test]
-fn completions_and_help_are_there() {
+fn completions_and_help_are_printed() {
     let home = Home::new();
     assert!(home.run(&["completions", "bash"]).out.contains("ipuctl"));
     let help = home.run(&["--help"]);
@@ -308,7 +317,7 @@ fn completions_and_help_are_there() {
 }
 
 #[test]
-fn what_is_done_to_a_partition_is_a_document_too() {
+fn the_effect_on_a_partition_is_printed_as_a_document() {
     let home = Home::new();
     let created = home.json(&["partition", "create", "trial", "--size", "2"]);
     assert_eq!(created["state"], "ACTIVE", "{created}");
@@ -318,17 +327,17 @@ fn what_is_done_to_a_partition_is_a_document_too() {
         home.json(&["partition", "remove", "trial"]),
         serde_json::json!({"id": "trial", "removed": true})
     );
-    let said = home.run(&["partition", "create", "trial", "--size", "2"]);
+    let done = home.run(&["partition", "create", "trial", "--size", "2"]);
     assert!(
-        said.err.contains("is active: IPUs 0-1 in link domain 0"),
-        "{said:?}"
+        done.err.contains("is active: IPUs 0-1 in link domain 0"),
+        "{done:?}"
     );
 }
 
 #[test]
-fn a_worker_that_cannot_even_be_tried_says_why() {
+fn a_worker_that_cannot_be_executed_reports_the_cause() {
     let home = Home::new();
-    // More than the kernel passes in one argument.
+    // Longer than the limit of the kernel for one argument.
     let file = home.file(
         "long.yaml",
         &job("long", 1, &format!(": {}", "x".repeat(200_000))),
@@ -345,13 +354,138 @@ fn a_worker_that_cannot_even_be_tried_says_why() {
 }
 
 #[test]
-fn jobs_of_one_name_cannot_be_told_apart() {
+fn jobs_with_the_same_name_are_rejected() {
     let home = Home::new();
     let text = job("twin", 1, "true");
     let file = home.file("twins.yaml", &format!("{text}---\n{text}"));
     let done = home.run(&["run", file.to_str().unwrap(), "--name", "twin"]);
     assert!(
-        done.code == 65 && done.err.contains("2 IPUJobs of the file are called twin"),
+        done.code == 65 && done.err.contains("the file has 2 IPUJobs named twin"),
         "{done:?}"
     );
+}
+
+#[test]
+fn the_notice_about_the_simulated_ipu_pod_appears_once_or_with_verbose() {
+    let home = Home::new();
+    let notice = "using a simulated Pod16";
+    let quiet = home.run(&["-q", "partition", "list"]);
+    assert_eq!(quiet.err, "", "{quiet:?}");
+    let first = home.run(&["query", "1"]);
+    assert!(first.err.contains(notice), "{first:?}");
+    let second = home.run(&["query", "1"]);
+    assert_eq!(second.err, "", "{second:?}");
+    let verbose = home.run(&["-v", "query", "1"]);
+    assert!(verbose.err.contains(notice), "{verbose:?}");
+    let elsewhere = home.run(&["--state-dir", home.path("other").to_str().unwrap(), "query", "1"]);
+    assert!(elsewhere.err.contains(notice), "{elsewhere:?}");
+}
+
+#[test]
+fn the_map_is_printed_by_map_and_by_a_verbose_run() {
+    let home = Home::new();
+    let file = home.file("job.yaml", &job("mapped", 1, "true"));
+    let file = file.to_str().unwrap();
+    let title = "16 IPUs, 16 free";
+    assert!(!home.run(&["run", file]).err.contains(title));
+    let verbose = home.run(&["-v", "run", file]);
+    assert!(verbose.err.contains(title), "{verbose:?}");
+    let map = home.run(&["map"]);
+    assert!(map.code == 0 && map.out.contains(title), "{map:?}");
+    assert!(home.json(&["map"])["map"].as_str().unwrap().contains(title));
+}
+
+#[test]
+fn partitions_are_listed_as_table_wide_table_and_names() {
+    let home = Home::new();
+    let empty = home.run(&["partition", "list"]);
+    assert_eq!(
+        (empty.code, empty.out.as_str()),
+        (0, ""),
+        "a script reads no header: {empty:?}"
+    );
+    assert!(empty.err.ends_with("No partitions found.\n"), "{empty:?}");
+    for id in ["first", "second"] {
+        assert_eq!(home.run(&["partition", "create", id, "--size", "4"]).code, 0);
+    }
+    let table = home.run(&["partition", "list"]).out;
+    let columns: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        columns,
+        ["PARTITION", "STATE", "SIZE", "IPUS", "CONTROLLER", "OWNER", "AGE"]
+    );
+    let row: Vec<&str> = table.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(
+        row[..5],
+        ["second", "active", "4", "0:4-7", "simulated-pod16"],
+        "{table}"
+    );
+    assert!(row[5].ends_with("/second") && row[6].ends_with('s'), "{table}");
+    let wide = home.run(&["partition", "list", "-o", "wide"]).out;
+    assert!(wide.lines().next().unwrap().ends_with("REASON"), "{wide}");
+    assert_eq!(
+        home.run(&["partition", "list", "-o", "name"]).out,
+        "first\nsecond\n"
+    );
+    assert_eq!(
+        home.run(&["partition", "get", "first", "-o", "name"]).out,
+        "first\n"
+    );
+    let unsupported = home.run(&["partition", "create", "third", "--size", "4", "-o", "name"]);
+    assert_eq!(unsupported.code, 64, "{unsupported:?}");
+    assert_eq!(home.run(&["partition", "get", "third"]).code, 66);
+    let described = home.run(&["partition", "describe", "first"]).out;
+    assert!(
+        described.contains("Size:           4 IPUs\n") && described.contains("Owner kind:     User\n"),
+        "{described}"
+    );
+    assert_eq!(home.run(&["partition", "describe", "third"]).code, 66);
+}
+
+#[test]
+fn a_query_tells_what_fits_what_does_not_fit_now_and_what_never_fits() {
+    let home = Home::new();
+    let fits = home.run(&["query", "16"]);
+    assert_eq!(
+        (fits.code, fits.out.as_str()),
+        (
+            0,
+            "1 partition of 16 IPUs fits now; 16 IPUs free, the largest free block is 16\n"
+        ),
+        "{fits:?}"
+    );
+    assert_eq!(home.run(&["partition", "create", "one", "--size", "1"]).code, 0);
+    let full = home.run(&["query", "16"]);
+    assert!(
+        full.code == 75 && full.out.starts_with("0 partitions of 16 IPUs fit now"),
+        "{full:?}"
+    );
+    let never = home.run(&["query", "64"]);
+    assert_eq!(
+        (never.code, never.out.as_str()),
+        (78, "64 IPUs requested, the largest possible partition is 16\n"),
+        "{never:?}"
+    );
+    let missing = home.run(&["query", "1", "--allocation", "nope"]);
+    assert_eq!(missing.code, 78, "{missing:?}");
+}
+
+#[test]
+fn a_file_without_an_ipujob_is_reported_by_its_kinds() {
+    let home = Home::new();
+    let document = |kind: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n");
+    for (text, message) in [
+        (document("Pod"), "contains a Pod, expected kind IPUJob"),
+        (
+            [document("Pod"), document("Pod"), document("Ingress")].join("---\n"),
+            "contains a Pod and an Ingress, expected kind IPUJob",
+        ),
+        (String::new(), "is empty, expected kind IPUJob"),
+    ] {
+        let file = home.file("p.yaml", &text);
+        let file = file.to_str().unwrap();
+        let done = home.run(&["run", file]);
+        assert_eq!(done.code, 65, "{done:?}");
+        assert_eq!(done.err, format!("error: {file} {message}\n"));
+    }
 }

@@ -1,4 +1,4 @@
-//! A controller that is named: another process, operations that take time, partitions of others.
+//! A real controller: another process, slow operations, partitions of other programs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
 use crate::harness::{Home, Running, example, job};
 
-/// A simulated Pod16 whose operations take a while, served until it is dropped.
+/// A simulated Pod16 with a delay of its operations, served until it is dropped.
 struct Pod {
     _runtime: tokio::runtime::Runtime,
     simulator: Simulator,
@@ -31,7 +31,7 @@ impl Pod {
 }
 
 #[test]
-fn a_job_runs_at_a_controller_that_takes_its_time() {
+fn a_job_runs_with_a_slow_controller() {
     let (pod, home) = (Pod::new(Duration::from_millis(150)), Home::new());
     let done = home.run(&["--vipu", &pod.address, "run", &example("inference.yaml")]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -46,10 +46,17 @@ fn a_job_runs_at_a_controller_that_takes_its_time() {
         version.out.ends_with(&format!("host: {}\n", pod.address)),
         "{version:?}"
     );
+    let target = format!("Target: V-IPU controller {}", pod.address);
+    assert!(version.err.contains(&target), "{version:?}");
+    let map = home.run(&["--vipu", &pod.address, "map"]);
+    assert!(
+        map.code == 64 && map.err.contains("simulated IPU-POD only"),
+        "{map:?}"
+    );
 }
 
 #[test]
-fn what_others_made_is_shown_and_kept() {
+fn partitions_of_other_programs_are_listed_and_kept() {
     let (pod, mine, theirs) = (Pod::new(Duration::ZERO), Home::new(), Home::new());
     let created = theirs.run(&[
         "--vipu",
@@ -69,7 +76,7 @@ fn what_others_made_is_shown_and_kept() {
     assert_eq!(mine.run(&["--vipu", &pod.address, "query", "16"]).code, 75);
     let planned = mine.run(&["--vipu", &pod.address, "plan", &example("training-mpirun.yaml")]);
     assert!(
-        planned.code == 75 && planned.out.contains("would wait"),
+        planned.code == 75 && planned.out.contains("Would wait: instance 0: "),
         "{planned:?}"
     );
     assert_eq!(mine.run(&["--vipu", &pod.address, "gc"]).code, 0);
@@ -87,7 +94,7 @@ fn what_others_made_is_shown_and_kept() {
 }
 
 #[test]
-fn a_run_in_a_pipe_says_that_the_controller_does_not_answer() {
+fn a_run_without_a_terminal_reports_an_unavailable_controller() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
     let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
     pod.simulator.faults().add(fault.of(Method::CreatePartition));
@@ -100,7 +107,7 @@ fn a_run_in_a_pipe_says_that_the_controller_does_not_answer() {
 }
 
 #[test]
-fn a_controller_that_hangs_does_not_keep_workers_from_being_ended() {
+fn a_hanging_controller_does_not_delay_the_end_of_workers() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
     let file = home.file("hung.yaml", &job("hung", 1, "echo on; exec sleep 3600"));
     let arguments = [
@@ -114,14 +121,18 @@ fn a_controller_that_hangs_does_not_keep_workers_from_being_ended() {
     let mut run = Running::start(home.command(&arguments));
     run.wait_for("worker-0 | on");
     pod.simulator.faults().add(Fault::new(FaultKind::Hang).times(1));
-    // Until the run looks at its partition the next time.
+    // Until the next check of the partition.
     while !pod.simulator.faults().list().is_empty() {
         std::thread::sleep(Duration::from_millis(50));
     }
     run.signal("-TERM");
-    let (code, seen) = run.end();
-    assert_eq!(code, 143, "{seen:#?}");
-    assert!(seen.iter().any(|line| line.ends_with(" released")), "{seen:#?}");
+    let (code, output) = run.end();
+    assert_eq!(code, 143, "{output:#?}");
+    assert!(
+        output.iter().any(|line| line.ends_with(" released")),
+        "{output:#?}"
+    );
+    assert!(output.iter().any(|line| line == "Interrupted."), "{output:#?}");
     assert_eq!(
         home.json(&["--vipu", &pod.address, "partition", "list"]),
         json!([])
@@ -129,7 +140,7 @@ fn a_controller_that_hangs_does_not_keep_workers_from_being_ended() {
 }
 
 #[test]
-fn one_lost_answer_is_no_controller_that_is_not_there() {
+fn a_lost_answer_is_retried() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
     let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
     pod.simulator.faults().add(fault.of(Method::GetVersion).times(2));
@@ -138,7 +149,7 @@ fn one_lost_answer_is_no_controller_that_is_not_there() {
 }
 
 #[test]
-fn a_controller_that_is_not_there_is_an_error_of_its_own() {
+fn an_unreachable_controller_has_its_own_exit_code() {
     let home = Home::new();
     let job = example("mnist-training.yaml");
     let create = ["partition", "create", "p", "--size", "1"];

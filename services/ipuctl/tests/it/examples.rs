@@ -1,4 +1,4 @@
-//! Every example of the repository runs, and does what its text says.
+//! Every example of the repository runs as its description says.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{Home, Running, example, finish};
 
 #[test]
-fn mnist_training_shows_its_partition_runs_and_gives_it_back() {
+fn mnist_training_runs_and_releases_its_partition() {
     let home = Home::new();
     let done = home.run(&["run", &example("mnist-training.yaml")]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -37,12 +37,9 @@ fn training_with_mpirun_starts_one_rank_on_each_worker() {
     if !std::env::var("PATH")
         .unwrap()
         .split(':')
-        .any(|place| std::path::Path::new(place).join("mpirun").exists())
+        .any(|directory| std::path::Path::new(directory).join("mpirun").exists())
     {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "mpirun is missing, and CI wants this test"
-        );
+        assert!(std::env::var_os("CI").is_none(), "mpirun is required in CI");
         println!("skipped: training_with_mpirun_starts_one_rank_on_each_worker: mpirun is not installed");
         return;
     }
@@ -67,7 +64,7 @@ fn training_with_mpirun_starts_one_rank_on_each_worker() {
 }
 
 #[test]
-fn inference_has_three_instances_with_a_partition_each() {
+fn inference_has_a_partition_for_each_of_three_instances() {
     let home = Home::new();
     let done = home.run(&["run", &example("inference.yaml")]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -80,7 +77,7 @@ fn inference_has_three_instances_with_a_partition_each() {
 }
 
 #[test]
-fn an_interactive_job_without_terminal_prints_its_variables_and_ends_with_its_ttl() {
+fn an_interactive_job_without_terminal_prints_its_variables_and_ends_after_its_ttl() {
     let home = Home::new();
     let done = home.run(&["run", &example("interactive.yaml"), "--set", "interactive.ttl=1"]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -108,14 +105,11 @@ fn an_interactive_job_without_terminal_ends_with_a_signal_too() {
     home.assert_nothing_held();
 }
 
-/// A terminal is what `script` of util-linux makes.
+/// `script` of util-linux provides the terminal.
 #[test]
 fn an_interactive_job_on_a_terminal_opens_a_shell_with_its_variables() {
     if Command::new("script").arg("--version").output().is_err() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "script is missing, and CI wants this test"
-        );
+        assert!(std::env::var_os("CI").is_none(), "script is required in CI");
         println!("skipped: an_interactive_job_on_a_terminal_opens_a_shell_with_its_variables: no script(1)");
         return;
     }
@@ -138,20 +132,20 @@ fn an_interactive_job_on_a_terminal_opens_a_shell_with_its_variables() {
     command.stdin(Stdio::piped());
     let mut run = Running::start(command);
     run.wait_for("with the partition's variables");
-    let mut typed = run.process.stdin.take().unwrap();
+    let mut input = run.process.stdin.take().unwrap();
     writeln!(
-        typed,
+        input,
         "echo partition=$IPUOF_VIPU_API_PARTITION_ID gcd=$IPUOF_VIPU_API_GCD_ID"
     )
     .unwrap();
     run.wait_for("partition=p-interactive-0-");
-    writeln!(typed, "exit 5").unwrap();
+    writeln!(input, "exit 5").unwrap();
     assert_eq!(run.end().0, 5);
     home.assert_nothing_held();
 }
 
 #[test]
-fn a_launcher_of_each_instance_sees_its_own_workers() {
+fn the_launcher_of_each_instance_reaches_its_workers() {
     let home = Home::new();
     let text = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: many}\nspec:\n  jobInstances: 2\n  \
                 ipusPerJobInstance: 4\n  workersPerJobInstance: 2\n  launcher: {command: [sh, -c, 'cat \
@@ -180,7 +174,7 @@ fn a_launcher_of_each_instance_sees_its_own_workers() {
 }
 
 #[test]
-fn a_worker_that_fails_twice_with_a_retryable_code_is_tried_again() {
+fn a_worker_is_restarted_after_a_retryable_exit_code() {
     let home = Home::new();
     let mut command = home.command(&[
         "run",
@@ -217,7 +211,7 @@ fn a_worker_that_fails_twice_with_a_retryable_code_is_tried_again() {
 }
 
 #[test]
-fn clean_pod_policy_all_acts_as_never_and_the_jobs_code_is_passed_on() {
+fn clean_pod_policy_all_acts_as_never_and_ipuctl_returns_the_code_of_the_job() {
     let home = Home::new();
     let done = home.run(&["run", &example("clean-all.yaml")]);
     assert_eq!(done.code, 42, "{done:?}");
@@ -226,16 +220,18 @@ fn clean_pod_policy_all_acts_as_never_and_the_jobs_code_is_passed_on() {
 }
 
 #[test]
-fn a_job_that_is_too_large_is_refused_with_the_reason() {
+fn a_job_that_is_too_large_is_rejected_with_the_reason() {
     let home = Home::new();
     let done = home.run(&["run", &example("too-large.yaml")]);
     assert_eq!(done.code, 78, "{done:?}");
-    assert!(done.err.contains("cannot fit because"), "{done:?}");
+    let reason =
+        "a partition of 64 IPUs can never fit: 64 IPUs requested, the largest possible partition is 16";
+    assert!(done.err.contains(reason), "{done:?}");
     home.assert_nothing_held();
 }
 
 #[test]
-fn an_allocation_that_is_not_there_is_refused_with_its_name() {
+fn a_missing_allocation_is_named() {
     let home = Home::new();
     for arguments in [
         vec!["run", "--allocation", "nope", &example("mnist-training.yaml")],

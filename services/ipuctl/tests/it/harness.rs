@@ -1,4 +1,4 @@
-//! A home of its own for each test, and the binary run in it.
+//! Runs the binary in a temporary home directory for each test.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use std::sync::mpsc::{Receiver, channel};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The variable that every process of a test carries, so that what is left of them can be found.
-const MARK: &str = "IPUCTL_TEST_HOME";
+/// Environment variable of all processes of a test, by which leftover processes are found.
+const MARKER: &str = "IPUCTL_TEST_HOME";
 
-/// An empty home directory.
+/// A temporary home directory.
 pub(crate) struct Home(TempDir);
 
-/// What a finished command left.
+/// Exit code and output of a finished command.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct Finished {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -31,7 +31,7 @@ impl Home {
         self.0.path().join(name)
     }
 
-    /// Writes a file into the home.
+    /// Writes a file into the home directory.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -49,60 +49,60 @@ impl Home {
         command
             .args(arguments)
             .env("HOME", self.0.path())
-            .env(MARK, self.0.path())
+            .env(MARKER, self.0.path())
             .stdin(Stdio::null());
         command
     }
 
-    /// Runs to the end.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Done {
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
         finish(self.command(arguments))
     }
 
-    /// The JSON that a command prints with `-o json`.
+    /// Returns the JSON document that a command prints with `-o json`.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let done = self.run(&[arguments, &["-o", "json"]].concat());
         serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"))
     }
 
-    /// Whether the ledger and the simulated Pod are empty.
+    /// Asserts that the ledger and the simulated IPU-POD are empty.
     #[track_caller]
     pub(crate) fn assert_nothing_held(&self) {
         assert_eq!(self.json(&["partition", "list"]), serde_json::json!([]));
     }
 
-    /// The command lines of processes of this test that still run.
+    /// Returns pid and command line of the running processes of this test.
     pub(crate) fn processes(&self) -> Vec<String> {
-        let entry = format!("{MARK}={}", self.0.path().display());
-        let found = std::fs::read_dir("/proc").unwrap().filter_map(|found| {
-            let path = found.unwrap().path();
+        let entry = format!("{MARKER}={}", self.0.path().display());
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(|process| {
+            let path = process.unwrap().path();
             let environment = std::fs::read(path.join("environ")).ok()?;
-            let carries = environment
+            let is_marked = environment
                 .split(|byte| *byte == 0)
-                .any(|found| found == entry.as_bytes());
+                .any(|variable| variable == entry.as_bytes());
             let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
             let pid = path.file_name()?.to_string_lossy().into_owned();
-            carries.then(|| format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " ")))
+            is_marked.then(|| format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " ")))
         });
-        found.collect()
+        processes.collect()
     }
 }
 
 /// Runs a command to its end.
-pub(crate) fn finish(mut command: Command) -> Done {
+pub(crate) fn finish(mut command: Command) -> Finished {
     let output = command.output().unwrap();
-    Done {
+    Finished {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
-/// A run that is under way, whose lines can be waited for.
+/// A running command, whose output can be waited for.
 pub(crate) struct Running {
     pub(crate) process: Child,
     lines: Receiver<String>,
-    pub(crate) seen: Vec<String>,
+    pub(crate) output: Vec<String>,
 }
 
 impl Running {
@@ -112,35 +112,35 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (to, lines) = channel();
+        let (sender, lines) = channel();
         for pipe in [
             Box::new(process.stdout.take().unwrap()) as Box<dyn std::io::Read + Send>,
             Box::new(process.stderr.take().unwrap()),
         ] {
-            let to = to.clone();
+            let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                    let _ = to.send(line);
+                    let _ = sender.send(line);
                 }
             });
         }
         Self {
             process,
             lines,
-            seen: Vec::new(),
+            output: Vec::new(),
         }
     }
 
-    /// Waits for a line with `text` in it.
+    /// Waits for a line that contains `text`.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         while let Ok(line) = self.lines.recv() {
-            self.seen.push(line.clone());
+            self.output.push(line.clone());
             if line.contains(text) {
                 return line;
             }
         }
-        panic!("no line with {text:?} in {:#?}", self.seen);
+        panic!("no line with {text:?} in {:#?}", self.output);
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -154,17 +154,17 @@ impl Running {
         );
     }
 
-    /// Waits for the end; the exit code as a shell would say it.
+    /// Waits for the end. Returns the exit code as of a shell, and all lines.
     pub(crate) fn end(mut self) -> (i32, Vec<String>) {
         let status = self.process.wait().unwrap();
-        self.seen.extend(self.lines.iter());
+        self.output.extend(self.lines.iter());
         let code = std::os::unix::process::ExitStatusExt::signal(&status)
             .map_or_else(|| status.code().unwrap(), |n| 128 + n);
-        (code, self.seen)
+        (code, self.output)
     }
 }
 
-/// The path of an example of the repository.
+/// Returns the path of an example of the repository.
 pub(crate) fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../examples")
@@ -172,7 +172,7 @@ pub(crate) fn example(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A job of one worker that runs `script` on a partition of `ipus` IPUs.
+/// Returns a job with one worker that runs `script` on a partition of `ipus` IPUs.
 pub(crate) fn job(name: &str, ipus: u32, script: &str) -> String {
     let script = serde_json::to_string(script).unwrap();
     format!(

@@ -1,10 +1,11 @@
-//! End-to-end tests: each runs the real binary in a home of its own.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! End-to-end tests: each runs the binary in a temporary home directory.
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod commands;
 mod controller;
 mod examples;
 mod harness;
+mod help;
 mod kill;
 mod nested;
 mod proxy;

@@ -1,11 +1,11 @@
-//! `ipuctl` inside a job of `ipuctl`: on the simulated Pod it finds itself on the Pod of its user.
+//! `ipuctl` inside a job of `ipuctl` uses the same simulated IPU-POD.
 
 use serde_json::Value;
 
 use crate::harness::{Home, job};
 
 #[test]
-fn inside_a_job_the_partition_of_the_job_is_known_and_a_run_shares_the_pod() {
+fn inside_a_job_ipuctl_finds_its_partition_and_runs_share_the_ipu_pod() {
     let home = Home::new();
     let inner = home.file(
         "inner.yaml",

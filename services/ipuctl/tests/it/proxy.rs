@@ -1,4 +1,4 @@
-//! `ipuctl --proxy URL` against a proxy that serves, with a simulated controller of 32 IPUs behind it.
+//! `ipuctl --proxy URL` with a proxy and a simulated controller of 32 IPUs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use vipu_proxy::{Proxy, Settings};
 
-use crate::harness::{Done, Home, Running, job};
+use crate::harness::{Finished, Home, Running, job};
 
-/// A proxy, and a home of somebody who asks it.
-struct Served {
+/// A proxy, and the home directory of a user.
+struct ProxyFixture {
     home: Home,
     url: String,
     runtime: Runtime,
     proxy: Option<Proxy>,
 }
 
-impl Served {
+impl ProxyFixture {
     fn start() -> Self {
         Self::with(Home::new(), Settings::default())
     }
 
-    fn with(home: Home, more: Settings) -> Self {
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    fn with(home: Home, overrides: Settings) -> Self {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut settings = Settings::default();
         settings.sim = Some("1x8".into());
         settings.sim_delay_ms = Some(0);
-        settings.sim_listen = Some(anywhere);
-        settings.listen = Some(anywhere);
+        settings.sim_listen = Some(any_port);
+        settings.listen = Some(any_port);
         let runtime = Runtime::new().unwrap();
-        let config = more.or(settings).check().unwrap();
+        let config = overrides.or(settings).check().unwrap();
         let proxy = runtime.block_on(Proxy::start(config)).unwrap();
         Self {
             home,
@@ -43,7 +43,7 @@ impl Served {
         [&["--proxy", &self.url], arguments].concat()
     }
 
-    fn run(&self, arguments: &[&str]) -> Done {
+    fn run(&self, arguments: &[&str]) -> Finished {
         self.home.run(&self.arguments(arguments))
     }
 
@@ -59,14 +59,14 @@ impl Served {
     }
 
     #[track_caller]
-    fn fails(&self, code: i32, arguments: &[&str], because: &str) {
+    fn fails(&self, code: i32, arguments: &[&str], message: &str) {
         let done = self.run(arguments);
         assert_eq!(done.code, code, "{arguments:?}: {done:?}");
-        assert!(done.err.contains(because), "{arguments:?}: {done:?}");
+        assert!(done.err.contains(message), "{arguments:?}: {done:?}");
     }
 }
 
-impl Drop for Served {
+impl Drop for ProxyFixture {
     fn drop(&mut self) {
         if let Some(proxy) = self.proxy.take() {
             self.runtime.block_on(proxy.shutdown());
@@ -75,9 +75,9 @@ impl Drop for Served {
 }
 
 #[test]
-fn a_partition_lives_from_create_to_remove_through_a_proxy() {
-    let served = Served::start();
-    served.ok(&[
+fn a_partition_is_created_reset_and_removed_through_a_proxy() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&[
         "partition",
         "create",
         "p4",
@@ -88,43 +88,47 @@ fn a_partition_lives_from_create_to_remove_through_a_proxy() {
         "-n",
         "team",
     ]);
-    let listed = served.json(&["partition", "list"]);
+    let listed = fixture.json(&["partition", "list"]);
     assert_eq!(
         (&listed[0]["id"], &listed[0]["state"], &listed[0]["gcds"]),
         (&json!("p4"), &json!("active"), &json!(2))
     );
     assert_eq!(listed[0]["owner"]["namespace"], "team");
-    let shown = served.json(&["partition", "get", "p4"]);
+    let shown = fixture.json(&["partition", "get", "p4"]);
     assert_eq!(shown["ipus"].as_array().unwrap().len(), 4, "{shown}");
-    let stats = served.json(&["stats"]);
+    let stats = fixture.json(&["stats"]);
     assert_eq!(stats["team"], json!({"used": 4, "available": 28}));
-    let table = served.ok(&["stats"]);
+    let table = fixture.ok(&["stats"]);
     assert!(table.contains("team       4     28"), "{table}");
-    assert_eq!(served.json(&["query", "2"])["numOfPartitions"], 14);
-    served.ok(&["partition", "reset", "p4"]);
-    assert_eq!(served.json(&["partition", "get", "p4"])["attempt"], 1);
-    served.fails(64, &["partition", "config", "p4"], "--vipu 127.0.0.1:");
-    served.ok(&["partition", "delete", "p4"]);
-    assert_eq!(served.json(&["partition", "list"]), json!([]));
-    served.fails(66, &["partition", "get", "p4"], "NotFound");
+    assert_eq!(fixture.json(&["query", "2"])["numOfPartitions"], 14);
+    fixture.ok(&["partition", "reset", "p4"]);
+    assert_eq!(fixture.json(&["partition", "get", "p4"])["attempt"], 1);
+    fixture.fails(64, &["partition", "config", "p4"], "--vipu 127.0.0.1:");
+    fixture.ok(&["partition", "delete", "p4"]);
+    assert_eq!(fixture.json(&["partition", "list"]), json!([]));
+    fixture.fails(66, &["partition", "get", "p4"], "NotFound");
 }
 
 #[test]
-fn the_exit_code_says_why_it_was_not_done() {
-    let served = Served::start();
-    served.ok(&["partition", "create", "all", "--size", "32"]);
-    served.fails(
+fn the_exit_code_tells_the_cause_of_a_failure() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "all", "--size", "32"]);
+    fixture.fails(
         75,
         &["partition", "create", "more", "--size", "4", "--no-wait"],
         "DoesNotFit",
     );
-    assert_eq!(served.run(&["query", "4"]).code, 75);
-    served.fails(78, &["partition", "create", "huge", "--size", "64"], "never fit");
-    assert_eq!(served.json(&["waiting"]), json!([]));
-    served.fails(64, &["run", "job.yaml"], "--proxy ''");
-    served.fails(64, &["server-version"], "ipuctl controllers");
-    served.fails(64, &["stats", "-o", "csv"], "usage");
-    served.fails(64, &["--vipu", "pod1", "stats"], "exclude each other");
+    assert_eq!(fixture.run(&["query", "4"]).code, 75);
+    fixture.fails(
+        78,
+        &["partition", "create", "huge", "--size", "64"],
+        "partition huge can never fit: 64 IPUs requested, the largest possible partition is",
+    );
+    assert_eq!(fixture.json(&["waiting"]), json!([]));
+    fixture.fails(64, &["run", "job.yaml"], "--proxy ''");
+    fixture.fails(64, &["server-version"], "ipuctl controllers");
+    fixture.fails(64, &["stats", "-o", "csv"], "usage");
+    fixture.fails(64, &["--vipu", "pod1", "stats"], "exclude each other");
     for command in [
         &["stats"][..],
         &["waiting"],
@@ -132,66 +136,66 @@ fn the_exit_code_says_why_it_was_not_done() {
         &["controllers"],
         &["uncordon", "a1"],
     ] {
-        let done = served.home.run(command);
+        let done = fixture.home.run(command);
         assert!(done.code == 64 && done.err.contains("IPUCTL_PROXY"), "{done:?}");
     }
-    let nobody = served.home.run(&["--proxy", "http://127.0.0.1:1", "stats"]);
+    let unreachable = fixture.home.run(&["--proxy", "http://127.0.0.1:1", "stats"]);
     assert!(
-        nobody.code == 69 && nobody.err.contains("cannot reach"),
-        "{nobody:?}"
+        unreachable.code == 69 && unreachable.err.contains("cannot reach"),
+        "{unreachable:?}"
     );
 }
 
 #[test]
-fn whoever_waits_is_told_for_whom_and_leaves_the_line_when_he_is_interrupted() {
-    let served = Served::start();
-    served.ok(&["partition", "create", "all", "--size", "32"]);
-    let command = served
+fn a_queued_request_shows_its_blockers_and_leaves_the_queue_when_interrupted() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "all", "--size", "32"]);
+    let command = fixture
         .home
-        .command(&served.arguments(&["partition", "create", "more", "--size", "4"]));
+        .command(&fixture.arguments(&["partition", "create", "more", "--size", "4"]));
     let mut running = Running::start(command);
-    let told = running.wait_for("position 1");
+    let text = running.wait_for("Queued at position 1: 4 IPUs requested, 0 free; blocked by ");
+    assert!(text.ends_with("/all"), "{text}");
+    let queue = fixture.ok(&["waiting"]);
     assert!(
-        told.contains("held up by User") && told.contains("(all)"),
-        "{told}"
+        queue.contains("more") && queue.contains("Queued at position 1"),
+        "{queue}"
     );
-    let line = served.ok(&["waiting"]);
-    assert!(line.contains("more") && line.contains("position 1"), "{line}");
     running.signal("-INT");
-    let (code, seen) = running.end();
-    assert_eq!(code, 130, "{seen:?}");
-    assert_eq!(served.json(&["waiting"]), json!([]));
+    let (code, output) = running.end();
+    assert_eq!(code, 130, "{output:?}");
+    assert_eq!(fixture.json(&["waiting"]), json!([]));
 }
 
 #[test]
-fn a_drain_says_by_its_exit_code_whether_somebody_still_holds_something() {
-    let served = Served::start();
-    served.ok(&["partition", "create", "all", "--size", "32"]);
-    let controllers = served.ok(&["controllers"]);
+fn the_exit_code_of_drain_tells_whether_partitions_remain() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "all", "--size", "32"]);
+    let controllers = fixture.ok(&["controllers"]);
     assert!(controllers.contains("available  0"), "{controllers}");
     let drain = ["drain", "a1", "--reason", "a fan is broken", "--wait-for", "0"];
-    served.fails(75, &drain, "stays cordoned");
-    served.fails(75, &drain, "all of User");
-    let cordoned = served.json(&["cordon", "a1", "--reason", "a fan is broken"]);
+    fixture.fails(75, &drain, "remains cordoned");
+    fixture.fails(75, &drain, "In use: all (");
+    let cordoned = fixture.json(&["cordon", "a1", "--reason", "a fan is broken"]);
     assert_eq!(cordoned["holders"][0]["id"], "all", "{cordoned}");
-    served.ok(&["partition", "remove", "all"]);
-    served.ok(&drain);
-    served.fails(
+    fixture.ok(&["partition", "remove", "all"]);
+    fixture.ok(&drain);
+    fixture.fails(
         75,
         &["partition", "create", "all", "--size", "32", "--no-wait"],
         "DoesNotFit",
     );
-    assert!(served.ok(&["uncordon", "a1"]).contains("a1 uncordoned"));
-    assert!(served.ok(&["uncordon", "a1"]).contains("was not cordoned"));
-    served.ok(&["partition", "create", "all", "--size", "32", "--no-wait"]);
+    assert!(fixture.ok(&["uncordon", "a1"]).contains("a1 uncordoned"));
+    assert!(fixture.ok(&["uncordon", "a1"]).contains("was not cordoned"));
+    fixture.ok(&["partition", "create", "all", "--size", "32", "--no-wait"]);
 }
 
 #[test]
-fn usage_is_one_line_for_each_hold() {
-    let served = Served::start();
-    served.ok(&["partition", "create", "p", "--size", "8"]);
-    served.ok(&["partition", "remove", "p"]);
-    let text = served.ok(&["usage", "--since", "1h", "-o", "csv"]);
+fn usage_prints_one_line_for_each_hold() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "p", "--size", "8"]);
+    fixture.ok(&["partition", "remove", "p"]);
+    let text = fixture.ok(&["usage", "--since", "1h", "-o", "csv"]);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("id,kind,namespace,name,uid,"), "{text}");
     assert!(
@@ -199,41 +203,41 @@ fn usage_is_one_line_for_each_hold() {
         "{text}"
     );
     assert_eq!(lines.len(), 2);
-    assert_eq!(served.json(&["usage"])["records"][0]["size"], 8);
+    assert_eq!(fixture.json(&["usage"])["records"][0]["size"], 8);
     assert_eq!(
-        served.json(&["usage", "--since", "2999-01-01"])["records"],
+        fixture.json(&["usage", "--since", "2999-01-01"])["records"],
         json!([])
     );
-    served.fails(64, &["usage", "--since", "yesterday"], "7d");
+    fixture.fails(64, &["usage", "--since", "yesterday"], "7d");
 }
 
 #[test]
-fn a_plan_tells_what_would_fit_if_others_ended() {
-    let served = Served::start();
-    served.ok(&["partition", "create", "half", "--size", "16"]);
-    let plan = served.run(&["plan", "--size", "16,16"]);
+fn a_plan_evaluates_the_release_of_other_partitions() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "half", "--size", "16"]);
+    let plan = fixture.run(&["plan", "--size", "16,16"]);
     assert_eq!(plan.code, 75, "{plan:?}");
-    served.ok(&["plan", "--size", "16,16", "--if-ended", "half"]);
-    assert_eq!(served.run(&["plan", "--size", "64"]).code, 78);
-    let file = served.home.file("job.yaml", &job("mnist", 32, "true"));
+    fixture.ok(&["plan", "--size", "16,16", "--if-ended", "half"]);
+    assert_eq!(fixture.run(&["plan", "--size", "64"]).code, 78);
+    let file = fixture.home.file("job.yaml", &job("mnist", 32, "true"));
     let file = file.to_str().unwrap();
-    let done = served.run(&["plan", file]);
-    assert!(done.code == 75 && done.out.contains("would wait"), "{done:?}");
-    let text = served.ok(&["plan", file, "--if-ended", "half"]);
-    assert!(text.contains("fits now"), "{text}");
-    let planned = served.json(&["plan", "--size", "8"]);
+    let done = fixture.run(&["plan", file]);
+    assert!(done.code == 75 && done.out.contains("Would wait: "), "{done:?}");
+    let text = fixture.ok(&["plan", file, "--if-ended", "half"]);
+    assert!(text.contains("Fits now. "), "{text}");
+    let planned = fixture.json(&["plan", "--size", "8"]);
     assert_eq!(planned["planned"][0]["fits"], true, "{planned}");
 }
 
 #[test]
-fn gc_has_the_proxy_repair_its_ledger() {
-    let served = Served::start();
-    assert_eq!(served.ok(&["gc"]), "0 mended\n");
-    assert_eq!(served.json(&["gc"])["quarantined"], 0);
+fn gc_repairs_the_ledger_of_the_proxy() {
+    let fixture = ProxyFixture::start();
+    assert_eq!(fixture.ok(&["gc"]), "0 repairs\n");
+    assert_eq!(fixture.json(&["gc"])["quarantined"], 0);
 }
 
 #[test]
-fn what_another_owns_is_taken_away_with_force_only_and_a_token_decides_who_may() {
+fn a_foreign_partition_is_removed_with_force_by_an_admin_token_only() {
     let home = Home::new();
     let tokens = home.file("tokens", "0123456789abcdef admin\nfedcba9876543210 team a\n");
     let (admin, team) = (
@@ -242,22 +246,85 @@ fn what_another_owns_is_taken_away_with_force_only_and_a_token_decides_who_may()
     );
     let mut settings = Settings::default();
     settings.token_file = Some(tokens);
-    let served = Served::with(home, settings);
+    let fixture = ProxyFixture::with(home, settings);
     let token = |path: &std::path::Path| format!("--proxy-token-file={}", path.display());
     let (admin, team) = (token(&admin), token(&team));
-    served.fails(
+    fixture.fails(
         77,
         &["partition", "create", "p", "--size", "4"],
         "Unauthenticated",
     );
-    served.fails(
+    fixture.fails(
         77,
         &[&team, "partition", "create", "p", "--size", "4", "-n", "b"],
         "OutOfScope",
     );
-    served.ok(&[&team, "partition", "create", "p", "--size", "4", "-n", "a"]);
-    served.fails(77, &[&team, "gc"], "OutOfScope");
-    served.ok(&[&admin, "gc"]);
-    served.ok(&[&admin, "partition", "remove", "p", "--force"]);
-    served.fails(66, &["--proxy-token-file=/nowhere", "gc"], "/nowhere");
+    fixture.ok(&[&team, "partition", "create", "p", "--size", "4", "-n", "a"]);
+    fixture.fails(77, &[&team, "gc"], "OutOfScope");
+    fixture.ok(&[&admin, "gc"]);
+    fixture.ok(&[&admin, "partition", "remove", "p", "--force"]);
+    fixture.fails(66, &["--proxy-token-file=/nowhere", "gc"], "/nowhere");
+}
+
+#[test]
+fn partitions_have_the_same_columns_with_and_without_a_proxy() {
+    let fixture = ProxyFixture::start();
+    let empty = fixture.run(&["partition", "list"]);
+    assert_eq!(empty.out, "");
+    assert_eq!(empty.err, "No partitions found.\n");
+    assert_eq!(fixture.run(&["waiting"]).err, "No queued requests found.\n");
+    let create = ["partition", "create", "p4", "--size", "4"];
+    fixture.ok(&create);
+    assert_eq!(fixture.home.run(&create).code, 0);
+    for format in ["table", "wide"] {
+        let list = ["partition", "list", "-o", format];
+        let (proxy, controller) = (fixture.ok(&list), fixture.home.run(&list).out);
+        let columns = |text: &str| -> Vec<String> {
+            let heading = text.lines().next().unwrap();
+            heading.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(columns(&proxy), columns(&controller));
+        let row = |text: &str| -> Vec<String> {
+            let row = text.lines().nth(1).unwrap();
+            row.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(row(&proxy)[..4], row(&controller)[..4]);
+        assert_eq!(row(&proxy)[5], row(&controller)[5], "owner");
+    }
+    assert_eq!(fixture.ok(&["partition", "list", "-o", "name"]), "p4\n");
+    let described = fixture.ok(&["partition", "describe", "p4"]);
+    assert!(described.contains("IPUs:           0:0-3\n"), "{described}");
+}
+
+#[test]
+fn a_query_through_a_proxy_tells_what_never_fits() {
+    let fixture = ProxyFixture::start();
+    assert_eq!(fixture.ok(&["query", "32"]), "1 partition of 32 IPUs fits now\n");
+    let never = fixture.run(&["query", "64"]);
+    assert_eq!(
+        (never.code, never.out.as_str()),
+        (78, "64 IPUs requested, the largest possible partition is 32\n"),
+        "{never:?}"
+    );
+}
+
+#[test]
+fn a_cordon_is_shown_with_its_owner_and_its_reason() {
+    let fixture = ProxyFixture::start();
+    let cordoned = fixture.ok(&["cordon", "a1", "--reason", "a fan is broken"]);
+    assert!(
+        cordoned.ends_with("a1 cordoned by anonymous: a fan is broken\n"),
+        "{cordoned}"
+    );
+    let plan = fixture.run(&["plan", "--size", "32"]);
+    assert!(
+        plan.code == 75 && plan.out.contains("4 cordoned by anonymous: a fan is broken"),
+        "{plan:?}"
+    );
+    fixture.fails(
+        77,
+        &["cordon", "a1", "--reason", "new firmware"],
+        "a1 is already cordoned by anonymous: a fan is broken",
+    );
+    fixture.ok(&["drain", "a1", "--reason", "a fan is broken"]);
 }

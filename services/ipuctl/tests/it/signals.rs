@@ -1,8 +1,8 @@
-//! A run that is told to end ends its workers with everything that they started, and gives its partitions back.
+//! A signal to a run ends its workers with all their descendants, and releases its partitions.
 
 use crate::harness::{Home, Running, job};
 
-/// A worker with a child that left its session, a grandchild, and its own way of ending.
+/// Returns a worker with a detached child, a detached grandchild, and a handler of SIGTERM.
 fn script(on_term: &str) -> String {
     format!(
         "setsid sleep 600 & (setsid sleep 600 &); trap '{on_term}' TERM; echo ready; while :; do sleep 0.05; done"
@@ -10,45 +10,47 @@ fn script(on_term: &str) -> String {
 }
 
 #[test]
-fn the_first_signal_asks_and_the_run_ends_with_the_signals_code() {
+fn the_first_signal_terminates_the_workers_and_sets_the_exit_code() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let home = Home::new();
-        let file = home.file("job.yaml", &job("asked", 4, &script("echo saved; exit 0")));
+        let file = home.file("job.yaml", &job("graceful", 4, &script("echo saved; exit 0")));
         let mut run = Running::start(home.command(&["run", file.to_str().unwrap()]));
         run.wait_for("worker-0 | ready");
         run.signal(signal);
-        let (ended, seen) = run.end();
-        assert_eq!(ended, code, "{signal}: {seen:#?}");
-        assert!(
-            seen.iter().any(|line| line == "worker-0 | saved"),
-            "{signal}: {seen:#?}"
-        );
+        let (exit_code, output) = run.end();
+        assert_eq!(exit_code, code, "{signal}: {output:#?}");
+        for expected in ["worker-0 | saved", "Interrupted."] {
+            assert!(
+                output.iter().any(|line| line == expected),
+                "{expected}: {signal}: {output:#?}"
+            );
+        }
         assert_eq!(home.processes(), Vec::<String>::new());
         home.assert_nothing_held();
     }
 }
 
 #[test]
-fn the_second_signal_kills() {
+fn the_second_signal_kills_the_workers() {
     let home = Home::new();
-    let file = home.file("job.yaml", &job("deaf", 4, &script("echo deaf")));
+    let file = home.file("job.yaml", &job("ignoring", 4, &script("echo ignored")));
     let mut run = Running::start(home.command(&["run", file.to_str().unwrap(), "--grace", "3600"]));
     run.wait_for("worker-0 | ready");
     run.signal("-INT");
-    run.wait_for("worker-0 | deaf");
+    run.wait_for("worker-0 | ignored");
     run.signal("-INT");
-    let (ended, seen) = run.end();
-    assert_eq!(ended, 130, "{seen:#?}");
+    let (code, output) = run.end();
+    assert_eq!(code, 130, "{output:#?}");
     assert_eq!(home.processes(), Vec::<String>::new());
     home.assert_nothing_held();
 }
 
 #[test]
-fn a_run_that_waits_leaves_the_line() {
+fn an_interrupted_run_leaves_the_queue() {
     let home = Home::new();
     let created = home.run(&["partition", "create", "all", "--size", "16"]);
     assert_eq!(created.code, 0, "{created:?}");
-    let file = home.file("job.yaml", &job("waits", 4, "true"));
+    let file = home.file("job.yaml", &job("queued", 4, "true"));
     let mut run = Running::start(home.command(&["run", file.to_str().unwrap()]));
     run.wait_for("position 1");
     run.signal("-INT");

@@ -1,14 +1,18 @@
-//! What is used, free, and mended.
+//! `ipuctl stats`, `query`, `controllers` and `gc` through a proxy.
 
-use ipu_proxy_client::ProxyClient;
+use ipu_core::Reason;
+use ipu_proxy_client::{DryRunRequest, ProxyClient};
 
 use super::{failure, unsupported};
 use crate::cli::{Format, Query};
+use crate::commands::query::fit_count;
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
+use crate::run::never_fits;
 use crate::table::{Table, render};
 
-/// IPUs by namespace.
+/// Prints used and available IPUs by namespace.
 pub(super) async fn stats(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
     let stats = proxy.stats().await.map_err(failure)?;
     let table = || {
@@ -23,7 +27,8 @@ pub(super) async fn stats(proxy: &ProxyClient, format: Format, output: &Output) 
     Ok(Code::Done)
 }
 
-/// How many partitions of a size fit; the exit code says whether one does.
+/// Prints how many partitions of a size fit now. The exit code is 0 if at least one fits, 75 if none fits
+/// now, 78 if none can ever fit.
 pub(super) async fn query(
     arguments: Query,
     proxy: &ProxyClient,
@@ -33,24 +38,51 @@ pub(super) async fn query(
     if arguments.allocation.is_some() {
         return Err(unsupported(
             "query --allocation",
-            "leave it out, or ask a controller with --vipu",
+            "omit it, or use a controller with --vipu",
         ));
     }
     let size = arguments.size.get();
     let fit = proxy.query(size).await.map_err(failure)?;
-    if !fit.message.is_empty() && format == Format::Table {
+    if !fit.message.is_empty() && format.is_text() {
         output.warn(&fit.message);
     }
-    let text = || format!("{} partitions of {size} IPUs fit\n", fit.num_of_partitions);
+    let impossible = if fit.available && fit.num_of_partitions == 0 {
+        impossible(size, proxy).await?
+    } else {
+        None
+    };
+    let text = || match &impossible {
+        Some(reason) => format!("{}\n", display::reason(reason)),
+        None => format!("{}\n", fit_count(fit.num_of_partitions, size)),
+    };
     output.result(&render(format, &fit, text)?);
-    Ok(match (fit.available, fit.num_of_partitions) {
-        (false, _) => Code::Unavailable,
-        (true, 0) => Code::NoRoom,
+    Ok(match (fit.available, fit.num_of_partitions, &impossible) {
+        (false, ..) => Code::Unavailable,
+        (true, 0, Some(_)) => Code::Impossible,
+        (true, 0, None) => Code::NoCapacity,
         _ => Code::Done,
     })
 }
 
-/// The controllers and how they are; the exit code says whether all answer.
+/// Returns the reason why no controller can ever fit a partition of `size` IPUs; none if one can.
+async fn impossible(size: u32, proxy: &ProxyClient) -> Result<Option<Reason>, Failure> {
+    let planned = proxy
+        .plan(&DryRunRequest::new(vec![size]))
+        .await
+        .map_err(failure)?;
+    let mut reasons = planned
+        .planned
+        .into_iter()
+        .flat_map(|planned| planned.reasons)
+        .map(|reason| reason.reason)
+        .collect::<Vec<_>>();
+    if reasons.iter().any(|reason| !never_fits(reason)) {
+        return Ok(None);
+    }
+    Ok(reasons.pop())
+}
+
+/// Prints the controllers. The exit code is 0 if all answer.
 pub(super) async fn controllers(
     proxy: &ProxyClient,
     format: Format,
@@ -59,18 +91,18 @@ pub(super) async fn controllers(
     let list = proxy.controllers().await.map_err(failure)?;
     let table = || {
         let mut table = Table::new(&["CONTROLLER", "STATE", "FREE", "LARGEST", "VERSION", "ERROR"]);
-        let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+        let optional = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
         for status in &list.controllers {
             let state = match (status.available, status.draining) {
                 (true, false) => "available",
                 (true, true) => "draining",
-                (false, _) => "silent",
+                (false, _) => "unavailable",
             };
             table.row([
                 status.controller.name.to_string(),
                 state.to_owned(),
-                number(status.free),
-                number(status.largest_block),
+                optional(status.free),
+                optional(status.largest_block),
                 status.version.clone().unwrap_or_default(),
                 status.error.clone().unwrap_or_default(),
             ]);
@@ -78,33 +110,44 @@ pub(super) async fn controllers(
         table.text()
     };
     output.result(&render(format, &list, table)?);
-    let silent = list.controllers.iter().any(|status| !status.available);
-    Ok(if silent { Code::Unavailable } else { Code::Done })
+    let unavailable = list.controllers.iter().any(|status| !status.available);
+    Ok(if unavailable {
+        Code::Unavailable
+    } else {
+        Code::Done
+    })
 }
 
-/// Has the ledger repaired now; the exit code says whether nothing is left to be gone on with.
+/// Repairs the ledger of the proxy now. The exit code is 0 if no operation is left unfinished.
 pub(super) async fn repair(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
     let report = proxy.repair().await.map_err(failure)?;
-    for left in &report.later {
-        output.warn(&format!("partition {}: {}", left.id, left.why));
+    for unfinished in &report.later {
+        output.warn(&format!("partition {}: {}", unfinished.id, unfinished.why));
     }
-    for silent in &report.silent {
-        output.warn(&format!("controller {}: {}", silent.controller, silent.why));
+    for unavailable in &report.silent {
+        output.warn(&format!(
+            "controller {}: {}",
+            unavailable.controller, unavailable.why
+        ));
     }
     if report.quarantined > 0 {
-        let count = report.quarantined;
         output.warn(&format!(
-            "{count} partitions are in quarantine: nobody owns them; `ipuctl partition remove --force` removes one"
+            "{} quarantined, without a known owner; `ipuctl partition remove --force` removes one",
+            display::count(report.quarantined, "partition")
         ));
     }
     let text = || {
-        let mut text: String = report
+        let actions: Vec<String> = report
             .done
             .iter()
-            .map(|done| format!("{} {}\n", done.action, done.id))
+            .map(|done| format!("{} {}", done.action, done.id))
             .collect();
-        text.push_str(&format!("{} mended\n", report.done.len()));
-        text
+        let count = display::count(report.done.len(), "repair");
+        if actions.is_empty() {
+            format!("{count}\n")
+        } else {
+            format!("{count}: {}\n", actions.join(", "))
+        }
     };
     output.result(&render(format, &report, text)?);
     Ok(if report.is_settled() {

@@ -8,11 +8,12 @@ use serde::Serialize;
 
 use super::failure;
 use crate::cli::{Cordon, Drain, Format, Uncordon};
+use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::render;
 
-/// What is cordoned: a controller, a machine of it, an IPU of that.
+/// Target of a cordon: a controller, one of its machines, or one IPU of a machine.
 #[derive(Debug, PartialEq, Eq)]
 struct CordonSelector {
     controller: Option<String>,
@@ -20,7 +21,7 @@ struct CordonSelector {
     ipu: Option<u32>,
 }
 
-/// What a drain came to.
+/// Result of a drain.
 #[derive(Debug, Serialize)]
 struct Drained<'a> {
     #[serde(rename = "exclusion")]
@@ -29,23 +30,23 @@ struct Drained<'a> {
 }
 
 impl CordonSelector {
-    /// A controller has its port in its name, a machine has none.
+    /// Parses a target. The name of a controller contains its port, that of a machine does not.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/').peekable();
         let controller = parts.next_if(|part| part.contains(':')).map(str::to_owned);
         let machine = parts.next().map(str::to_owned);
         let ipu = parts.next().map(str::parse).transpose().ok()?;
-        let named = controller.is_some() || machine.is_some();
-        let whole = machine.as_ref().is_none_or(|machine| !machine.is_empty());
-        (named && whole && parts.next().is_none()).then_some(Self {
+        let is_named = controller.is_some() || machine.is_some();
+        let is_complete = machine.as_ref().is_none_or(|machine| !machine.is_empty());
+        (is_named && is_complete && parts.next().is_none()).then_some(Self {
             controller,
             machine,
             ipu,
         })
     }
 
-    /// The name of its cordon unless it is given another, of the characters that such a name may have.
-    fn id(&self, controller: &str) -> String {
+    /// Returns the default name of a cordon of this target.
+    fn cordon_id(&self, controller: &str) -> String {
         let mut id = controller.to_owned();
         if let Some(machine) = &self.machine {
             id = format!("{id}.{machine}");
@@ -57,17 +58,17 @@ impl CordonSelector {
     }
 }
 
-fn target_of(text: &str) -> Result<CordonSelector, Failure> {
+fn parse_target(text: &str) -> Result<CordonSelector, Failure> {
     CordonSelector::parse(text).ok_or_else(|| {
         let message = format!(
-            "{text:?}: write CONTROLLER:PORT, CONTROLLER:PORT/MACHINE or CONTROLLER:PORT/MACHINE/IPU"
+            "invalid target {text:?}: use CONTROLLER:PORT, CONTROLLER:PORT/MACHINE or CONTROLLER:PORT/MACHINE/IPU"
         );
         Failure::new(Code::Usage, message)
     })
 }
 
-/// The controller that is meant: the one that was named, or the only one.
-async fn controller_of(target: &CordonSelector, proxy: &ProxyClient) -> Result<String, Failure> {
+/// Returns the controller of the target, else the only controller of the proxy.
+async fn find_controller(target: &CordonSelector, proxy: &ProxyClient) -> Result<String, Failure> {
     if let Some(controller) = &target.controller {
         return Ok(controller.clone());
     }
@@ -81,42 +82,71 @@ async fn controller_of(target: &CordonSelector, proxy: &ProxyClient) -> Result<S
         [one] => Ok(one.clone()),
         _ => Err(Failure::new(
             Code::Usage,
-            format!("name the controller too, before a slash: {}", names.join(", ")),
+            format!(
+                "the proxy has several controllers, use CONTROLLER/MACHINE: {}",
+                names.join(", ")
+            ),
         )),
     }
 }
 
-async fn cordon_of(arguments: Cordon, proxy: &ProxyClient) -> Result<CordonRequest, Failure> {
-    let target = target_of(&arguments.target)?;
-    let controller = controller_of(&target, proxy).await?;
-    let id = arguments.id.unwrap_or_else(|| target.id(&controller));
+async fn cordon_request(arguments: Cordon, proxy: &ProxyClient) -> Result<CordonRequest, Failure> {
+    let target = parse_target(&arguments.target)?;
+    let controller = find_controller(&target, proxy).await?;
+    let id = arguments.id.unwrap_or_else(|| target.cordon_id(&controller));
     let mut cordon = CordonRequest::new(id, controller, arguments.reason);
     cordon.machine = target.machine;
     cordon.ipu = target.ipu;
     Ok(cordon)
 }
 
-fn names(holders: &[BlockerDocument]) -> String {
+/// Returns the partitions that use cordoned hardware, with their owners.
+fn holder_names(holders: &[BlockerDocument]) -> String {
     let name = |holder: &BlockerDocument| match &holder.owner {
-        Some(owner) => format!("{} of {owner}", holder.id),
+        Some(owner) => format!("{} ({})", holder.id, display::owner_name(owner)),
         None => holder.id.to_string(),
     };
     holders.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Has something get nothing new, and says who keeps what he has there.
+/// Returns the failure of a cordon or uncordon; one about another cordon of the same name says who cordoned
+/// it and why.
+async fn cordon_failure(error: ClientError, id: &str, proxy: &ProxyClient) -> Failure {
+    if error.code() != Some("OtherExclusion") {
+        return failure(error);
+    }
+    let list = proxy.cordons().await.map(|list| list.cordons).unwrap_or_default();
+    match list.iter().find(|cordon| cordon.id.as_str() == id) {
+        Some(cordon) => {
+            let message = format!(
+                "{id} is already cordoned by {}: {}; use another --id, or uncordon it first",
+                cordon.owner, cordon.reason
+            );
+            Failure::new(Code::Denied, message)
+        }
+        None => failure(error),
+    }
+}
+
+/// Marks hardware unschedulable, and prints the partitions that still use it.
 pub(super) async fn cordon(
     arguments: Cordon,
     proxy: &ProxyClient,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let cordon = cordon_of(arguments, proxy).await?;
-    let cordoned = proxy.cordon(&cordon).await.map_err(failure)?;
+    let cordon = cordon_request(arguments, proxy).await?;
+    let cordoned = match proxy.cordon(&cordon).await {
+        Ok(cordoned) => cordoned,
+        Err(error) => return Err(cordon_failure(error, &cordon.id, proxy).await),
+    };
     let text = || {
-        let mut text = format!("{} cordoned\n", cordon.id);
-        for holder in &cordoned.holders {
-            text.push_str(&format!("still held: {}\n", names(std::slice::from_ref(holder))));
+        let mut text = format!(
+            "{} cordoned by {}: {}\n",
+            cordon.id, cordoned.cordon.owner, cordoned.cordon.reason
+        );
+        if !cordoned.holders.is_empty() {
+            text.push_str(&format!("In use: {}\n", holder_names(&cordoned.holders)));
         }
         text
     };
@@ -124,7 +154,7 @@ pub(super) async fn cordon(
     Ok(Code::Done)
 }
 
-/// Lets something get something new again.
+/// Marks hardware schedulable.
 pub(super) async fn uncordon(
     arguments: Uncordon,
     proxy: &ProxyClient,
@@ -134,13 +164,16 @@ pub(super) async fn uncordon(
     let id = match (arguments.id, arguments.target) {
         (Some(id), _) => id,
         (None, Some(target)) => {
-            let target = target_of(&target)?;
-            target.id(&controller_of(&target, proxy).await?)
+            let target = parse_target(&target)?;
+            target.cordon_id(&find_controller(&target, proxy).await?)
         }
-        (None, None) => return Err(Failure::new(Code::Usage, "name what to uncordon")),
+        (None, None) => return Err(Failure::new(Code::Usage, "a target or --id is required")),
     };
     let id = CordonId::new(id).map_err(|error| Failure::because(Code::Usage, "cordon", error))?;
-    let lifted = proxy.uncordon(&id).await.map_err(failure)?;
+    let lifted = match proxy.uncordon(&id).await {
+        Ok(lifted) => lifted,
+        Err(error) => return Err(cordon_failure(error, id.as_str(), proxy).await),
+    };
     let text = || match &lifted.lifted {
         Some(_) => format!("{id} uncordoned\n"),
         None => format!("{id} was not cordoned\n"),
@@ -149,29 +182,29 @@ pub(super) async fn uncordon(
     Ok(Code::Done)
 }
 
-/// Has something get nothing new, and waits until nobody holds anything there.
+/// Marks hardware unschedulable and waits until no partition uses it.
 pub(super) async fn drain(
     arguments: Drain,
     proxy: &ProxyClient,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let cordon = cordon_of(arguments.cordon, proxy).await?;
-    let patience = arguments.wait_for.map_or(Duration::MAX, Duration::from_secs);
-    let mut tell = |holders: &[BlockerDocument]| {
-        output.status(Some(&format!("still held: {}", names(holders))));
+    let cordon = cordon_request(arguments.cordon, proxy).await?;
+    let timeout = arguments.wait_for.map_or(Duration::MAX, Duration::from_secs);
+    let mut on_wait = |holders: &[BlockerDocument]| {
+        output.status(Some(&format!("In use: {}", holder_names(holders))));
     };
-    let drained = proxy.drain(&cordon, patience, &mut tell).await;
+    let drained = proxy.drain(&cordon, timeout, &mut on_wait).await;
     output.status(None);
     let code = match drained {
         Ok(()) => Code::Done,
         Err(error @ ClientError::Late { .. }) => {
-            output.warn(&format!("{error}; {} stays cordoned", cordon.id));
-            Code::NoRoom
+            output.warn(&format!("{error}; {} remains cordoned", cordon.id));
+            Code::NoCapacity
         }
-        Err(error) => return Err(failure(error)),
+        Err(error) => return Err(cordon_failure(error, &cordon.id, proxy).await),
     };
-    let done = Drained {
+    let result = Drained {
         cordon: &cordon.id,
         drained: code == Code::Done,
     };
@@ -179,7 +212,7 @@ pub(super) async fn drain(
         Code::Done => format!("{} drained\n", cordon.id),
         _ => String::new(),
     };
-    output.result(&render(format, &done, text)?);
+    output.result(&render(format, &result, text)?);
     Ok(code)
 }
 
@@ -206,11 +239,11 @@ mod tests {
         );
         assert_eq!(CordonSelector::parse("a1"), target(None, Some("a1"), None));
         assert_eq!(CordonSelector::parse("a1/3"), target(None, Some("a1"), Some(3)));
-        for broken in ["", "/", "pod:8090/", "a1/x", "a1/1/2", "pod:8090/a1/"] {
-            assert_eq!(CordonSelector::parse(broken), None, "{broken}");
+        for invalid in ["", "/", "pod:8090/", "a1/x", "a1/1/2", "pod:8090/a1/"] {
+            assert_eq!(CordonSelector::parse(invalid), None, "{invalid}");
         }
         assert_eq!(
-            CordonSelector::parse("a1/3").unwrap().id("pod:8090"),
+            CordonSelector::parse("a1/3").unwrap().cordon_id("pod:8090"),
             "pod-8090.a1.3"
         );
     }

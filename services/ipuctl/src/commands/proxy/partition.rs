@@ -10,23 +10,25 @@ use ipu_proxy_client::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::{failure, unsupported, why};
+use super::{cordons_for, failure, unsupported};
 use crate::cli::{Format, Partition};
 use crate::commands::partition::MANUAL_OWNER;
+use crate::commands::partition_table::{self, PartitionSummary};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
 use crate::run::never_fits;
 use crate::table::{Table, render};
+use crate::{clock, time};
 
-/// Somebody waits at the terminal and ends it when he has waited long enough.
+/// Timeout of waits that the user interrupts.
 const NO_TIMEOUT: Duration = Duration::MAX;
 
-/// What tells what is made by hand from what jobs own; there is no second one of the same name.
+/// Uid of the owner of partitions that `partition create` creates.
 const UID: &str = "by-hand";
 
-/// Does what the subcommand says.
+/// Runs the subcommand.
 pub(super) async fn run(
     command: Partition,
     proxy: &ProxyClient,
@@ -36,14 +38,18 @@ pub(super) async fn run(
     match command {
         Partition::List => {
             let partitions = proxy.partitions().await.map_err(failure)?;
-            output.result(&render(format, &partitions, || table(&partitions))?);
-            Ok(Code::Done)
+            let summaries = summarize(&partitions, proxy).await;
+            partition_table::print(&summaries, &partitions, format, output)
         }
         Partition::Get { id } => {
             let partition = proxy.partition(&id).await.map_err(failure)?;
-            let table = || table(std::slice::from_ref(&partition));
-            output.result(&render(format, &partition, table)?);
-            Ok(Code::Done)
+            let summaries = summarize(std::slice::from_ref(&partition), proxy).await;
+            partition_table::print(&summaries, &partition, format, output)
+        }
+        Partition::Describe { id } => {
+            let partition = proxy.partition(&id).await.map_err(failure)?;
+            let summaries = summarize(std::slice::from_ref(&partition), proxy).await;
+            partition_table::print_description(&summaries[0], &partition, format, output)
         }
         Partition::Config { id, .. } => config(&id, proxy).await,
         Partition::Remove { id, force } => remove(&id, force, proxy, format, output).await,
@@ -60,90 +66,114 @@ pub(super) async fn run(
         } => {
             let namespace = namespace.unwrap_or_else(user);
             let owner = OwnerDocument::new(MANUAL_OWNER, namespace, id.as_str(), UID);
-            let mut wanted = PutPartition::new(owner, size.get());
-            wanted.gcds = Some(num_gcds);
-            wanted.replicas = num_replicas;
-            wanted.reconfigurable = reconfigurable;
-            wanted.allocation = allocation.map(|allocation| allocation.to_string());
-            let made = if no_wait {
-                at_once(&id, &wanted, proxy).await?
+            let mut request = PutPartition::new(owner, size.get());
+            request.gcds = Some(num_gcds);
+            request.replicas = num_replicas;
+            request.reconfigurable = reconfigurable;
+            request.allocation = allocation.map(|allocation| allocation.to_string());
+            let partition = if no_wait {
+                create_now(&id, &request, proxy, output).await?
             } else {
-                in_line(&id, &wanted, proxy, output).await?
+                create_queued(&id, &request, proxy, output).await?
             };
-            shown(&made, format, output)
+            print_active(&partition, format, output)
         }
     }
 }
 
-/// The line.
+/// Prints the queue.
 pub(super) async fn waiting(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
-    let waiting = proxy.waiting().await.map_err(failure)?;
-    output.result(&render(format, &waiting, || table(&waiting))?);
+    let queue = proxy.waiting().await.map_err(failure)?;
+    if format.is_text() && queue.is_empty() {
+        output.say("No queued requests found.");
+        return Ok(Code::Done);
+    }
+    let summaries = summarize(&queue, proxy).await;
+    output.result(&render(format, &queue, || queue_table(&queue, &summaries))?);
     Ok(Code::Done)
 }
 
-async fn at_once(
-    id: &PartitionId,
-    wanted: &PutPartition,
-    proxy: &ProxyClient,
-) -> Result<PartitionDocument, Failure> {
-    let made = proxy
-        .put(id, wanted, OnNoCapacity::Refuse)
-        .await
-        .map_err(failure)?;
-    if made.state == HoldState::Active {
-        return Ok(made);
-    }
-    // It is let go already, and waits for nobody but its controller.
-    proxy
-        .ensure_active(id, wanted, NO_TIMEOUT, &mut |_| ())
-        .await
-        .map_err(failure)
+/// Returns what is shown of partitions.
+async fn summarize(partitions: &[PartitionDocument], proxy: &ProxyClient) -> Vec<PartitionSummary> {
+    let reasons = partitions
+        .iter()
+        .filter_map(|partition| partition.waiting.as_ref())
+        .map(|waiting| &waiting.reason);
+    let cordons = cordons_for(reasons, proxy).await;
+    partitions
+        .iter()
+        .map(|partition| PartitionSummary::from_document(partition, &cordons))
+        .collect()
 }
 
-/// Waits for a partition, and withdraws the request if it can never fit or the person at the terminal ends it.
-async fn in_line(
+/// Creates a partition that must fit now.
+async fn create_now(
     id: &PartitionId,
-    wanted: &PutPartition,
+    request: &PutPartition,
     proxy: &ProxyClient,
     output: &Output,
 ) -> Result<PartitionDocument, Failure> {
-    let (never, mut told) = watch::channel(None);
-    let mut tell = |partition: &PartitionDocument| {
-        output.status(Some(&format!(
-            "partition {id} is {}: {}",
-            partition.state,
-            why(partition)
-        )));
+    let partition = proxy
+        .put(id, request, OnNoCapacity::Refuse)
+        .await
+        .map_err(failure)?;
+    if partition.state == HoldState::Active {
+        return Ok(partition);
+    }
+    // The request is admitted, so that this waits for the controller only.
+    let mut on_wait = |partition: &PartitionDocument| {
+        output.transient(&partition_table::progress(partition, &[]));
+    };
+    let active = proxy.ensure_active(id, request, NO_TIMEOUT, &mut on_wait).await;
+    output.status(None);
+    active.map_err(failure)
+}
+
+/// Creates a partition and waits in the queue. The request is withdrawn if it can never fit or the user
+/// interrupts it.
+async fn create_queued(
+    id: &PartitionId,
+    request: &PutPartition,
+    proxy: &ProxyClient,
+    output: &Output,
+) -> Result<PartitionDocument, Failure> {
+    let (impossible, mut rejected) = watch::channel(None);
+    let mut on_wait = |partition: &PartitionDocument| {
+        let text = partition_table::progress(partition, &[]);
+        if partition.waiting.is_some() || partition.state != HoldState::Intent {
+            output.status(Some(&text));
+        } else {
+            output.transient(&text);
+        }
         if let Some(waiting) = partition
             .waiting
             .as_ref()
             .filter(|waiting| never_fits(&waiting.reason))
         {
-            never.send_replace(Some(waiting.reason.message.clone()));
+            impossible.send_replace(Some(display::reason(&waiting.reason)));
         }
     };
-    let ended = tokio::select! {
-        made = proxy.ensure_active(id, wanted, NO_TIMEOUT, &mut tell) => {
+    let error = tokio::select! {
+        active = proxy.ensure_active(id, request, NO_TIMEOUT, &mut on_wait) => {
             output.status(None);
-            return made.map_err(failure);
+            return active.map_err(failure);
         }
-        Ok(never) = told.wait_for(Option::is_some) => {
-            let why = never.as_deref().unwrap_or_default();
-            Failure::new(Code::Impossible, format!("a partition of {} IPUs can never fit: {why}", wanted.size))
+        Ok(reason) = rejected.wait_for(Option::is_some) => {
+            let reason = reason.as_deref().unwrap_or_default();
+            Failure::new(Code::Impossible, format!("partition {id} can never fit: {reason}"))
         }
-        _ = tokio::signal::ctrl_c() => Failure::new(Code::Signal(2), "interrupted: the request was withdrawn"),
+        _ = tokio::signal::ctrl_c() => Failure::new(Code::Signal(2), "interrupted, the request was withdrawn"),
     };
     output.status(None);
-    let mut how = DeletePartition::default();
-    how.uid = Some(UID.to_owned());
-    how.attempt = Some(wanted.attempt);
-    proxy.delete(id, &how).await.map_err(failure)?;
-    Err(ended)
+    let mut withdrawal = DeletePartition::default();
+    withdrawal.uid = Some(UID.to_owned());
+    withdrawal.attempt = Some(request.attempt);
+    proxy.delete(id, &withdrawal).await.map_err(failure)?;
+    Err(error)
 }
 
-fn shown(partition: &PartitionDocument, format: Format, output: &Output) -> Result<Code, Failure> {
-    let at = partition
+fn print_active(partition: &PartitionDocument, format: Format, output: &Output) -> Result<Code, Failure> {
+    let controller = partition
         .controller
         .as_ref()
         .map(|controller| controller.name.to_string());
@@ -151,15 +181,15 @@ fn shown(partition: &PartitionDocument, format: Format, output: &Output) -> Resu
         "partition {} is active: {} of {}",
         partition.id,
         display::places(&partition.ipus),
-        at.unwrap_or_default()
+        controller.unwrap_or_default()
     ));
-    if format != Format::Table {
+    if !format.is_text() {
         output.result(&render(format, partition, String::new)?);
     }
     Ok(Code::Done)
 }
 
-/// The IPUoF configuration is the controller's to tell; where that is, the proxy tells.
+/// Returns the error that names the controller, which alone reports the IPUoF configuration.
 async fn config(id: &PartitionId, proxy: &ProxyClient) -> Result<Code, Failure> {
     let partition = proxy.partition(id).await.map_err(failure)?;
     let address = partition.controller.and_then(|controller| {
@@ -169,29 +199,29 @@ async fn config(id: &PartitionId, proxy: &ProxyClient) -> Result<Code, Failure> 
     Err(match address {
         Some(address) => unsupported(
             "partition config",
-            &format!("ask its controller: ipuctl --proxy '' --vipu {address} partition config {id}"),
+            &format!("use its controller: ipuctl --proxy '' --vipu {address} partition config {id}"),
         ),
-        None => unsupported("partition config", "and the partition is at no controller yet"),
+        None => unsupported("partition config", "and the partition has no controller yet"),
     })
 }
 
-/// Whether a person made it, who alone knows whether anything uses it.
-fn is_by_hand(partition: &PartitionDocument) -> bool {
+/// Returns whether `partition create` created it, so that only its user knows whether it is in use.
+fn is_manual(partition: &PartitionDocument) -> bool {
     partition
         .owner
         .as_ref()
         .is_some_and(|owner| owner.kind == MANUAL_OWNER)
 }
 
-/// Refuses what a job owns.
-fn check_by_hand(partition: &PartitionDocument, instead: &str) -> Result<(), Failure> {
-    if is_by_hand(partition) {
+/// Rejects partitions of jobs and of unknown owners.
+fn require_manual(partition: &PartitionDocument, instead: &str) -> Result<(), Failure> {
+    if is_manual(partition) {
         return Ok(());
     }
     let message = match &partition.owner {
         Some(owner) => format!("partition {} is held by {owner}; {instead}", partition.id),
         None => format!(
-            "partition {} is in quarantine: nobody is known to own it; {instead}",
+            "partition {} is quarantined: it has no known owner; {instead}",
             partition.id
         ),
     };
@@ -213,22 +243,22 @@ async fn remove(
 ) -> Result<Code, Failure> {
     let partition = proxy.partition(id).await.map_err(failure)?;
     if !force {
-        check_by_hand(&partition, "end that first, or take it away with --force")?;
+        require_manual(&partition, "end it first, or use --force")?;
     }
-    let mut how = DeletePartition::default();
-    // What was meant is what was seen, and not what somebody makes there meanwhile.
-    how.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
-    how.attempt = how.uid.as_ref().map(|_| partition.attempt);
-    how.quarantined = force && partition.owner.is_none();
-    let mut tell = |left: &ipu_proxy_client::DeletedDocument| {
-        let detail = left.detail.clone().unwrap_or_default();
-        output.status(Some(&format!("partition {id} is being released: {detail}")));
+    let mut deletion = DeletePartition::default();
+    // Releases the observed partition only, and not a later one with the same id.
+    deletion.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
+    deletion.attempt = deletion.uid.as_ref().map(|_| partition.attempt);
+    deletion.quarantined = force && partition.owner.is_none();
+    let mut on_wait = |deleted: &ipu_proxy_client::DeletedDocument| {
+        let detail = deleted.detail.clone().unwrap_or_default();
+        output.status(Some(&format!("Releasing partition {id}: {detail}")));
     };
-    let gone = proxy.wait_released(id, &how, NO_TIMEOUT, &mut tell).await;
+    let released = proxy.wait_released(id, &deletion, NO_TIMEOUT, &mut on_wait).await;
     output.status(None);
-    gone.map_err(failure)?;
+    released.map_err(failure)?;
     output.say(&format!("partition {id} removed"));
-    if format != Format::Table {
+    if !format.is_text() {
         output.result(&render(format, &Removed { id, removed: true }, String::new)?);
     }
     Ok(Code::Done)
@@ -241,42 +271,46 @@ async fn reset(
     output: &Output,
 ) -> Result<Code, Failure> {
     let partition = proxy.partition(id).await.map_err(failure)?;
-    check_by_hand(&partition, "who holds it has it reset")?;
+    require_manual(&partition, "only its owner may reset it")?;
     if partition.state == HoldState::Waiting {
-        let message = format!("partition {id} does not exist yet");
+        let message = format!("partition {id} is queued and does not exist yet");
         return Err(Failure::new(Code::NotFound, message));
     }
-    let mut how = ResetPartition::default();
-    how.attempt = Some(partition.attempt.saturating_add(1));
-    how.uid = partition.owner.map(|owner| owner.uid);
-    let begun: Result<_, ClientError> = proxy.reset(id, &how).await;
-    let made = match begun.map_err(failure)? {
-        ready if ready.state == HoldState::Active => ready,
+    let mut request = ResetPartition::default();
+    request.attempt = Some(partition.attempt.saturating_add(1));
+    request.uid = partition.owner.map(|owner| owner.uid);
+    let started: Result<_, ClientError> = proxy.reset(id, &request).await;
+    let active = match started.map_err(failure)? {
+        partition if partition.state == HoldState::Active => partition,
         _ => proxy
             .wait_active(id, NO_TIMEOUT, &mut |_| ())
             .await
             .map_err(failure)?,
     };
-    shown(&made, format, output)
+    print_active(&active, format, output)
 }
 
-fn table(partitions: &[PartitionDocument]) -> String {
-    let mut table = Table::new(&["PARTITION", "SIZE", "STATE", "CONTROLLER", "OWNER", "WHY"]);
-    for partition in partitions {
-        let controller = partition.controller.as_ref();
+/// Returns the table of the queue, in queue order.
+fn queue_table(queue: &[PartitionDocument], summaries: &[PartitionSummary]) -> String {
+    let mut table = Table::new(&[
+        "POSITION",
+        "PARTITION",
+        "SIZE",
+        "OWNER",
+        "PRIORITY",
+        "AGE",
+        "REASON",
+    ]);
+    for (partition, summary) in queue.iter().zip(summaries) {
+        let position = partition.waiting.as_ref().map(|waiting| waiting.position);
         table.row([
-            partition.id.to_string(),
-            partition.size.to_string(),
-            partition.state.to_string(),
-            controller
-                .map(|controller| controller.name.to_string())
-                .unwrap_or_default(),
-            partition
-                .owner
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-            why(partition),
+            position.map(|position| position.to_string()).unwrap_or_default(),
+            summary.id.clone(),
+            summary.size.to_string(),
+            summary.owner.clone(),
+            partition.priority.to_string(),
+            time::age(partition.since, clock::now()),
+            summary.reason.clone(),
         ]);
     }
     table.text()

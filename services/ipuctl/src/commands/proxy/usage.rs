@@ -1,4 +1,4 @@
-//! `ipuctl usage`: who held what for how long.
+//! `ipuctl usage`: lists finished holds with owner, size and duration.
 
 use ipu_proxy_client::{ProxyClient, RecordDocument};
 
@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::table::{Table, render};
 use crate::{clock, time};
 
-/// The headings of comma-separated values; a promise, as the names in JSON are.
+/// Header of the comma-separated values; stable, like the names in JSON.
 const HEADINGS: [&str; 15] = [
     "id",
     "kind",
@@ -28,7 +28,7 @@ const HEADINGS: [&str; 15] = [
     "end",
 ];
 
-/// Prints the holds that ended lately.
+/// Prints the holds that ended at `--since` or later.
 pub(super) async fn run(
     arguments: &Usage,
     proxy: &ProxyClient,
@@ -37,7 +37,7 @@ pub(super) async fn run(
 ) -> Result<Code, Failure> {
     let since = &arguments.since;
     let since = time::parse(since, clock::now())
-        .ok_or_else(|| Failure::new(Code::Usage, format!("--since {since:?}: {}", time::FORMS)))?;
+        .ok_or_else(|| Failure::new(Code::Usage, format!("--since {since:?}: {}", time::FORMATS)))?;
     let list = proxy.usage(since).await.map_err(failure)?;
     let text = match format {
         Format::Csv => csv(&list.records),
@@ -47,18 +47,19 @@ pub(super) async fn run(
     Ok(Code::Done)
 }
 
-/// Seconds with milliseconds.
+/// Formats milliseconds as seconds.
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
-fn held(record: &RecordDocument) -> u64 {
+/// Returns the duration of a hold in milliseconds.
+fn held_millis(record: &RecordDocument) -> u64 {
     let length = record.released_at.since(record.held_since);
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn ipu_seconds(record: &RecordDocument) -> String {
-    seconds(held(record).saturating_mul(u64::from(record.size)))
+    seconds(held_millis(record).saturating_mul(u64::from(record.size)))
 }
 
 fn csv(records: &[RecordDocument]) -> String {
@@ -66,15 +67,15 @@ fn csv(records: &[RecordDocument]) -> String {
     text.push('\n');
     for record in records {
         let owner = record.owner.as_ref();
-        let of_owner = |part: fn(&ipu_proxy_client::OwnerDocument) -> &String| {
+        let owner_field = |part: fn(&ipu_proxy_client::OwnerDocument) -> &String| {
             owner.map(part).cloned().unwrap_or_default()
         };
         let cells = [
             record.id.to_string(),
-            of_owner(|owner| &owner.kind),
-            of_owner(|owner| &owner.namespace),
-            of_owner(|owner| &owner.name),
-            of_owner(|owner| &owner.uid),
+            owner_field(|owner| &owner.kind),
+            owner_field(|owner| &owner.namespace),
+            owner_field(|owner| &owner.name),
+            owner_field(|owner| &owner.uid),
             record.instance.to_string(),
             record.account.clone().unwrap_or_default(),
             record
@@ -86,7 +87,7 @@ fn csv(records: &[RecordDocument]) -> String {
             record.attempts.to_string(),
             time::format(record.held_since),
             time::format(record.released_at),
-            seconds(held(record)),
+            seconds(held_millis(record)),
             ipu_seconds(record),
             record.end.clone(),
         ];
@@ -97,7 +98,7 @@ fn csv(records: &[RecordDocument]) -> String {
     text
 }
 
-/// A cell, in quotation marks if it would be taken apart without (RFC 4180).
+/// Returns a cell, quoted if it contains separators (RFC 4180).
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_one_line_whatever_its_account_is_called() {
+    fn an_account_with_separators_is_quoted() {
         let record = serde_json::json!({
             "id": "p", "owner": null, "instance": 0, "account": "a \"b\", c", "controller": "pod:8090", "size": 4,
             "attempts": 1, "heldSince": 1000, "releasedAt": 3500, "end": "released",
